@@ -25,7 +25,7 @@ export interface LeaseClient {
 
 /** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock`. */
 export class GatewayLease implements AsyncDisposable {
-  /** Sorted. */
+  /** The names of the locked resources, sorted. */
   readonly resources: readonly string[];
   /**
    * Greater than the token of every earlier holder of each of the resources. For a write with this
@@ -93,7 +93,7 @@ export class GatewayLease implements AsyncDisposable {
     if (remainingMs > 0) return remainingMs;
     if (this.#limitMs < this.#granted.deadlineMs) {
       this.#lose(`the lease has reached its limit and is over maxHoldMs=${this.#maxHoldMs}`);
-      // The lock nodes would still hold the lease.
+      // At the limit of `maxHoldMs`, the lock nodes still hold the lease, so it is released.
       this.#released ??= this.#release();
     } else this.#lose('the lease is over: its time has passed');
     return 0;

@@ -122,8 +122,8 @@ export class Leases implements LeaseClient {
   }
 
   /**
-   * Asks once. If the lease comes too late for the caller, releases it: other clients would wait
-   * until it expires.
+   * Asks once. A lease that comes too late for the caller is released, so that other clients need
+   * not wait until it expires.
    */
   async #granted(
     resources: readonly string[],

@@ -17,7 +17,7 @@ const TOKENS_MAX = 10_000;
 export class SignedTokens {
   readonly #byToken = new Map<bigint, Map<string, string>>();
 
-  /** @returns the number */
+  /** Keeps the signed form of a token. @returns the token's number */
   keep(signed: string, resource: string): bigint {
     const token = parseToken(signed.split('.', 1)[0] ?? '');
     const known = this.#byToken.get(token) ?? new Map<string, string>();

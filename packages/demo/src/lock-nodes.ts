@@ -147,7 +147,7 @@ export class LockNodes implements AsyncDisposable {
 
 function connect(url: string): Redis {
   const client = new Redis(url, { retryStrategy: () => RECONNECT_MS, maxRetriesPerRequest: null });
-  // Requests wait until a killed node is back.
+  // Errors are ignored: requests wait until a killed node is back.
   client.on('error', () => {});
   return client;
 }

@@ -26,7 +26,7 @@ const nodes = job.lock.nodes.map(({ name, url }) => {
     // At the end, ioredis waits this long even for connections that are already closed.
     disconnectTimeout: RECONNECT_MS,
   });
-  // Each request reports its own failure.
+  // Errors of the connection are ignored, because each request reports its own failure.
   client.on('error', () => {});
   return { name, client };
 });

@@ -23,7 +23,7 @@ export class ConcurrencyLimit {
   readonly #byCaller = new Map<string | null, number>();
   #inUse = 0;
 
-  /** @param ownMax the limit of one caller; null for the rule above */
+  /** @param ownMax the limit of one caller; null for the limit of the invariant */
   constructor(name: string, limit: number, ownMax: number | null) {
     this.#name = name;
     this.#limit = limit;
@@ -72,7 +72,7 @@ export class ConcurrencyLimit {
 
 /** The gateway's limits on concurrent work. */
 export interface ConcurrencyLimits {
-  /** Requests that run. */
+  /** Requests that run, without those that wait for a lease. */
   readonly requests: ConcurrencyLimit;
   /** Requests that wait for a lease. */
   readonly waits: ConcurrencyLimit;

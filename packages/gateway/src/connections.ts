@@ -65,7 +65,7 @@ export class RequestQueues {
       const queue = this.#queues.get(socket);
       if (queue === undefined) return;
       const begin = (): void => {
-        // While it waited, the request may have turned out to be malformed. Then it has its answer.
+        // A request that turned out to be malformed while it waited has its answer already.
         if (!response.writableEnded) handle(request, response);
       };
       response.once('close', () => this.#proceed(socket, queue));

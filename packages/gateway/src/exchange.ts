@@ -72,7 +72,7 @@ export function checkAllowed(caller: Caller, verb: Verb, resource: string): void
 export function reply(response: Response, body: Readonly<Record<string, unknown>>): void {
   const bytes = Buffer.from(JSON.stringify(body));
   response.setHeader('Cache-Control', 'no-store');
-  // Express would add a charset, which this type does not have.
+  // Express's own method would add a charset, which `application/json` does not have.
   response.setHeader('Content-Type', 'application/json');
   response.setHeader('Content-Length', bytes.length);
   response.end(bytes);

@@ -50,7 +50,7 @@ export async function acquireLease(
   const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
   const lease = waitMs === 0 ? await ask() : await whileWaiting(services, exchange, waitMs, ask);
   if (signal.aborted) {
-    // The client has gone, or has its answer already. So nobody else would release this lease.
+    // The client has gone, or has another answer already. So nobody else would release this lease.
     await lease.release();
     throw signal.reason;
   }

@@ -103,7 +103,9 @@ function described(error: unknown, depth = 0): { readonly error: Record<string, 
   };
 }
 
-/** Callers choose the text of a path. Beyond this length, it is neither searched nor written. */
+/**
+ * Callers choose the text of a path. Beyond this length, a text is neither searched nor written.
+ */
 const TEXT_CHARS_MAX = 2_048;
 
 function redacted(text: string): string {

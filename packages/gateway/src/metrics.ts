@@ -26,7 +26,7 @@ export type RequestObservation = Pick<
 export interface Metrics {
   /** Counts a request that has ended. */
   observe(request: RequestObservation): void;
-  /** Shows the use of these limits, besides those of earlier calls. */
+  /** Adds limits whose use the metrics show. */
   watchLimits(uses: () => readonly LimitUse[]): void;
   /** All metrics, as Prometheus reads them. */
   text(): Promise<string>;

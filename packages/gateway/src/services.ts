@@ -38,7 +38,9 @@ export interface LockService {
   ): Promise<GrantedLease>;
   extend(lease: LeaseReference, ttlMs: number): Promise<number>;
   release(lease: LeaseReference): Promise<'released' | 'expired' | 'unknown'>;
-  /** For readiness, if the lock has nodes. */
+  /**
+   * The state of the lock's nodes, for readiness. A lock without nodes does not have this method.
+   */
   status?(): Promise<readonly NodeVote[]>;
 }
 

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 
-/** Time between the request to end and the kill. */
+/** Time between the signal that asks a program to end, and the kill. */
 const GRACE_MS = 5_000;
 
 /**

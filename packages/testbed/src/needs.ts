@@ -95,7 +95,7 @@ export const MARIADB: Need<string> = {
   homebrew: ['mariadb'],
 };
 
-/** For tests of generated clients, and for the script that checks traces with TLC. */
+/** For tests of generated clients, and to fetch TLC. */
 export const PYTHON: Need<string> = {
   service: 'Python',
   variable: '',

@@ -127,7 +127,7 @@ async function serve(serving: Serving, parts: AsyncDisposableStack): Promise<Loc
       launch({
         command: join(programs.binaries, 'bin', 'postgres'),
         args: ['-D', data, '-p', `${port}`, ...serverArguments(programs.fsync, settings)],
-        // SIGTERM waits for the last client.
+        // SIGTERM would wait until the last client disconnects.
         options: { ...options, endSignal: 'SIGINT' },
         logPath: join(options.cwd, `postgres-${port}.log`),
       });

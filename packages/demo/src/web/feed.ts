@@ -36,6 +36,6 @@ export interface Action {
   readonly action: (typeof actions)[number];
   /** Of `stop` and `continue`. */
   readonly client?: 1 | 2;
-  /** Letter of the node, of `wipe`. */
+  /** Of `wipe`: the letter of the node. */
   readonly node?: string;
 }

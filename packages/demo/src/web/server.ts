@@ -15,7 +15,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css',
   '.json': 'application/json',
 };
-/** The page is live if it finds this mark. */
+/** A page that finds this mark in itself offers live runs. */
 const MARK = '<meta name="live" content="yes" />';
 const HEADERS: Readonly<Record<string, string>> = {
   'cache-control': 'no-store',

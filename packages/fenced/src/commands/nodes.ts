@@ -142,7 +142,10 @@ async function apply(
   }
 }
 
-/** The state of a move, `refused` if `apply` would refuse it as the nodes are now. */
+/**
+ * The state of a move, or `refused` if `apply` would refuse the move in the present state of the
+ * nodes.
+ */
 function planned(move: Move, present?: Nodes, next?: Nodes): Move {
   if (move.state !== 'not-begun') return move;
   const refused = (reason: string): Move => ({ ...move, state: 'refused', reason });

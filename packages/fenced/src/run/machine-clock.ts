@@ -10,7 +10,10 @@ export function machineMs(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }
 
-/** Milliseconds that the machine has slept since some fixed moment. Leases do not count them. */
+/**
+ * Milliseconds that the machine has slept since some fixed moment. The clock of a lease does not
+ * count them.
+ */
 export function asleepMs(): number {
   return machineMs() - performance.now();
 }

@@ -11,7 +11,8 @@ export function signalGroup(id: number, signal: NodeJS.Signals): void {
 /** Returns false once every process of the group has ended. */
 export function isGroupAlive(id: number): boolean {
   if (!send(id, 0)) return false;
-  // Signals also reach processes that have ended, until their parent asks for their status.
+  // Signals also reach zombies: processes that have ended, and whose parent has not asked for their
+  // status yet.
   return process.platform !== 'linux' || hasLiveMember(id);
 }
 

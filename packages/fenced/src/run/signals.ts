@@ -1,6 +1,7 @@
 /**
- * Forwarded to the command. SIGTSTP is one of them, so that it does not stop `fenced run`, which
- * would lose the lease. The kernel discards it for the command, whose group is orphaned.
+ * Signals that are forwarded to the command. SIGTSTP is one of them: by default, it would stop
+ * `fenced run`, which would lose the lease. The kernel discards the forwarded SIGTSTP, because the
+ * command's process group is orphaned.
  */
 const FORWARDED = [
   ...(['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const),

@@ -18,7 +18,7 @@ export interface Frame {
   readonly messages: readonly Message[];
 }
 
-/** The two ends of a message. One that does not arrive ends half way. */
+/** The two ends of a message. A message that does not arrive ends half way. */
 export function endsOf({ from, to, sentMs, arrivedMs }: Message, { x, scale }: Frame) {
   const [x1, y1] = [x(from), scale.y(sentMs)];
   if (arrivedMs === null) return { x1, y1, x2: (x1 + x(to)) / 2, y2: y1 + LOST_PX };

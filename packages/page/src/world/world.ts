@@ -152,7 +152,7 @@ export class World {
     }
   }
 
-  /** Shows a message that a fault took away. `sentMs` is a time of the schedule. */
+  /** Shows a message that a fault has lost. `sentMs` is a time of the schedule. */
   lost(from: Place, to: Place, sentMs: number): void {
     this.#messages.push({ from, to, sentMs, arrivedMs: null, label: 'lost', tone: 'plain' });
   }
