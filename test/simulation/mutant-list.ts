@@ -151,7 +151,7 @@ export const mutants: readonly Mutant[] = [
     script: {
       file: scripts,
       replace: [
-        ['last and math.max(last, tonumber(node[6])) or max', 'last or max'],
+        ['last and math.max(last, tonumber(floor)) or max', 'last or max'],
         ['return last and math.max(last, voter.floor) or voter.max', 'return last or voter.max'],
         ['if last and last < floor then last = floor end', ''],
       ],
@@ -283,8 +283,8 @@ export const mutants: readonly Mutant[] = [
         ['math.max(last, voter.floor) or voter.max', 'math.max(last, voter.floor) or voter.floor'],
         ['(last or max) + 1', '(last or floor) + 1'],
         [
-          'math.max(last, tonumber(node[6])) or max',
-          'math.max(last, tonumber(node[6])) or tonumber(node[6])',
+          'math.max(last, tonumber(floor)) or max',
+          'math.max(last, tonumber(floor)) or tonumber(floor)',
         ],
       ],
     },

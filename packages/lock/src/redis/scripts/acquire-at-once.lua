@@ -1,8 +1,8 @@
 -- Several ACQUIREs of one resource each, by different owners, while nobody waits for any of them.
--- Does the same as acquire.lua, but with one Redis command for all of them.
+-- Does the same as acquire.lua, but reads all records together, and writes all locks together.
 --
--- If it does not return the reply of all, `own` has the replies of the calls that it decided.
--- `acquire.lua` decides the rest, such as locks that another owner holds.
+-- If it returns nothing, `own` has the replies of the calls that it decided. `acquire.lua` decides
+-- the other calls, such as those for a lock that another owner holds.
 --
 -- - owners: the first argument of each call
 -- - values: ttl (ms), fence ttl (ms)
@@ -48,7 +48,8 @@ at_once.acquire = function(owners, values, queues, own)
   if n == 0 then return end
 
   redis.call('HSET', NODE, 'max', token_text(max), unpack(fields))
-  -- Only now: if Redis refuses the write, no token is stored. `acquire.lua` then decides all calls.
+  -- Only after the write: if Redis refuses the write, it raises an error here, and no token was
+  -- given. `acquire.lua` then decides all calls.
   node.max = max
   if n == 2 * count then return '{"each":["' .. table.concat(texts, '","') .. '"],"like":["granted",' .. node.place .. ']}' end
   for i = 1, count do own[i] = texts[i] and '["granted","' .. texts[i] .. '",' .. node.place .. ']' end

@@ -1,19 +1,28 @@
--- ACQUIRE: takes the locks of all resources, or none. The token is above every token that this node
--- knows of for them. A repeated request finds its own locks. A free lock with waiters is granted to
--- the first waiter only. A refused client with an enqueue time is enqueued.
+-- ACQUIRE: takes the locks of all resources for one owner, or takes none. The owner is the random
+-- id of one acquisition. So a repeated request finds the locks that it took before, and succeeds
+-- again.
+--
+-- The token is above every token that this node can have given for these resources. If clients wait
+-- for a free lock, only the first waiter gets it. A refused waiter joins the wait queues.
 --
 -- acquire-free.lua and acquire-at-once.lua do the same faster for free locks without waiters.
 --
--- Followers are other waiters of the same process, to which a waiter may hand the lock over. The
--- node reserves one token for each of them, and returns the last token.
+-- Followers are waiters of the same process as the caller. The process may hand the lock over to
+-- them later, without asking the nodes. So the node reserves a token for each follower. They are
+-- the tokens just above the caller's own, and the reply has the last of them.
 --
 -- - KEYS: the wait queue of each resource; for a waiter, then its own key, which ends in the owner
--- - ARGV: owner, ttl (ms), fence ttl (ms); for a waiter, also:
---   - enqueue time (ms), channel, grace period (ms)
---   - the largest number of followers, and the beginning of their owner ids
---   - the time (ms) by which a follower may have come later than a waiter of another process
+-- - ARGV:
+--   - owner, ttl (ms)
+--   - fence ttl (ms): the time for which the token of a free lock is kept; see rotate in vote.lua
+--   - for a waiter, also:
+--     - enqueue time (ms), and the channel for notifications
+--     - grace period (ms), after which a silent waiter loses its position
+--     - the largest number of followers, and the process id with which their owner ids begin
+--     - the time (ms) by which a follower may have come after the first waiter of another process
 -- - replies:
---   - {'granted', token, voter}; for a waiter, also the number of followers that are next
+--   - {'granted', token, voter}; for a waiter, also the number of followers that are next. `voter`
+--     is the place of the node's vote text; see `voters` in node.lua
 --   - {'held', remaining (ms), time (ms)}
 --   - {'not-voting'} | {'ttl-too-long', max_ttl} | {'token-exhausted'} | a mismatch, see node.lua
 commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channel, grace_ms, followers_max, process_id,
@@ -28,7 +37,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
   local now = own_time_ms()
   -- The highest token that this node can have given for any of the resources.
   local highest = 0
-  -- The end of each lock. A repeated request does not shorten it.
+  -- The end (ms) that each lock will have. A repeated request never makes a lock end earlier.
   local ends = {}
   -- Remaining time (ms) until a refused client may ask again; nil if it is not refused.
   local left
@@ -44,7 +53,8 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
     else
       local first, stays = head_of(KEYS[i])
       if first and first ~= waiter then
-        -- The last lease may have expired, and no release has notified the first waiter.
+        -- The first waiter may not know that the lock is free: a lease that expires notifies
+        -- nobody.
         first_waiters[#first_waiters + 1], their_queues[#their_queues + 1] = first, KEYS[i]
         left = math.max(left or 0, stays)
       end
@@ -56,18 +66,20 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
     return {'held', left, digits(now)}
   end
 
-  -- The waiter's own token is `highest + 1`. The next ones, up to this, are for its followers.
+  -- The caller's own token is `highest + 1`. The tokens above it, up to this one, are for
+  -- followers.
   local token = highest + 1 + (tonumber(followers_max) or 0)
   if token > TOKEN_MAX then return {'token-exhausted'} end
 
   note_ttl(ttl)
   local reply = grant(token, fence_ttl, from, to, owner, ends)
-  -- After the grant: if memory is full, Redis refuses that, and the waiter keeps its position.
+  -- After the grant: if Redis refuses the grant for lack of memory, the waiter keeps its position.
   if enqueued_ms then leave_queues({waiter}, from, to) end
   if followers_max then
-    -- The Redis client may add a prefix to each key. The waiter's own key has it, too.
-    local begins = string.sub(waiter, 1, #waiter - #owner) .. process_id
-    reply[4] = followers(KEYS[to], begins, tonumber(followers_max), tonumber(together_ms))
+    -- The caller's key without its owner id begins the keys of all waiters. It has the prefix that
+    -- a Redis client may put before each key.
+    local key_start = string.sub(waiter, 1, #waiter - #owner) .. process_id
+    reply[4] = followers(KEYS[to], key_start, tonumber(followers_max), tonumber(together_ms))
   end
   return reply
 end

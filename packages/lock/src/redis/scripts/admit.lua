@@ -1,18 +1,19 @@
 -- ADMIT: lets this node vote, if it still is the incarnation that was inspected.
--- A node that votes in a lower generation than others have promised is raised to that generation.
--- Otherwise its votes would not count beside theirs.
+-- If it votes already, but other nodes have promised a higher generation of it, ADMIT raises it to
+-- that generation. Otherwise its votes would not count beside votes of those nodes.
 --
 -- - ARGV:
 --   - history, incarnation and generation of this node
---   - roster, floor, longest lease (ms): the readmission that the promises allow
+--   - roster, floor, longest lease (ms): computed from the nodes' replies to PROMISE
 --   - max_ttl (ms), recovery wait (ms), the node's name, all names
 -- - replies:
 --   - {'admitted'} | {'already-admitted'} | {'changed'}
 --   - {'too-early', left (ms)}: the recovery wait since the first ADMIT is not over
 --   - a mismatch, see node.lua
 --
--- The wait is necessary because the node may have forgotten a valid lease. It begins with ADMIT, so
--- after a majority has promised. Until then, an earlier incarnation may have extended a lease.
+-- The recovery wait is necessary because the node may have forgotten a valid lease. It begins at
+-- the first ADMIT, which follows the promises of other nodes. Until they promise, an earlier
+-- incarnation of this node may still extend a lease.
 commands.admit = function(_, _, history, incarnation, generation, roster, floor, longest, max_ttl, recovery_wait_ms,
   name, names)
   local fields = redis.call('HMGET', NODE,

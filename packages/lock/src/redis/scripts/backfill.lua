@@ -1,16 +1,17 @@
 -- BACKFILL: lets this node, too, hold a lease that a majority of other nodes holds.
 -- It ignores the wait queue, because nobody else can win while that majority holds the lease.
--- An undecided acquisition may have taken the lock here. BACKFILL is refused until it gives up.
+-- If an undecided acquisition of another client holds the lock here, BACKFILL is refused until that
+-- acquisition gives up.
 --
--- Invariant: the lock is taken only if no grant for its resource can belong to a later lease.
+-- Invariant: BACKFILL takes the lock only if this node has granted it to no later lease.
 -- That is certain in two cases only:
 --
--- 1. This node can have given no token above the lease's. A later lease has a higher token on each
---    node that granted it. If the lock record is forgotten, or of another incarnation, only `max`
---    and `floor` are known to be above the given tokens.
+-- 1. This node can have given no token above the lease's token. A later lease would have a higher
+--    token on each node that granted it. For the bound of the given tokens, see highest_given in
+--    vote.lua.
 -- 2. This incarnation reported a number before the lease was last extended, and can have given no
---    token above it. Each later grant is above the number. A number of another incarnation proves
---    nothing. See bringBack in redlock/extend.ts.
+--    token above the number since. A later grant would be above it. A number that another
+--    incarnation reported proves nothing. See bringBack in redlock/extend.ts.
 --
 -- - KEYS: the wait queue of each resource
 -- - ARGV: owner, ttl (ms), token, fence ttl (ms); in case 2, `token` is the number, and the
@@ -18,7 +19,8 @@
 -- - replies:
 --   - {'granted', token, voter}
 --   - {'not-held'}: another owner holds a lock, or the number is of another incarnation
---   - {'not-held', number, voter}: a higher token is possible, see note_number in vote.lua
+--   - {'not-held', number, voter}: the node may have given a higher token; see note_number in
+--     vote.lua
 --   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
 commands.backfill = function(from, to, owner, ttl, token, fence_ttl, incarnation)
   local node, refusal = voting_node()

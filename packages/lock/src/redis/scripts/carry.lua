@@ -1,11 +1,13 @@
 -- CARRY: lets a node that waits for a move hold leases of the previous set, under the same owners.
--- A lease only gets longer. If two sets of leases name different owners for a resource, nobody
--- knows the holder. The lock is then held until the later end, under the owner '' that nobody has.
+-- A repeated CARRY never makes a lease end earlier. If two CARRYs name different owners of a
+-- resource, the true holder is unknown. The lock is then held until the later end, under the owner
+-- '', which no client has.
 --
 -- - KEYS: the wait queue of each resource
 -- - ARGV: incarnation; for each resource: owner, remaining time (ms), token
 -- - replies:
---   - {'carried'} | {'voting'}
+--   - {'carried'}
+--   - {'voting'}: the node votes already: another client has finished this move here
 --   - {'changed'}: the node is another incarnation, or does not wait for a move
 --   - a mismatch, see node.lua
 commands.carry = function(from, to, incarnation, ...)

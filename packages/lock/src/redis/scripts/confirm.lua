@@ -1,6 +1,7 @@
--- CONFIRM: raises this node to the token that an acquisition chose, if that still holds the locks
--- here. If the node has given that token or a higher one meanwhile, it stores and returns a higher
--- one. So no node gives a token twice, even if a request is repeated or arrives late.
+-- CONFIRM: stores the token that an acquisition chose, if the acquisition still holds the locks
+-- here. If this node has given that token or a higher one already, it stores and returns the next
+-- higher one instead. So no node gives a token twice, even if a request is repeated or arrives
+-- late.
 --
 -- - KEYS: the wait queue of each resource
 -- - ARGV: owner, token, fence ttl (ms)
@@ -17,7 +18,7 @@ commands.confirm = function(from, to, owner, token, fence_ttl)
     raised, ends[i] = math.max(raised, highest_given(last) + 1), till
   end
   if raised > TOKEN_MAX then return {'token-exhausted'} end
-  -- Redis must not refuse this: the acquisition has the locks here, and only the token is raised.
+  -- Full memory must not prevent this: the locks are taken already, and only their token changes.
   write_though_full()
   return grant(raised, fence_ttl, from, to, owner, ends)
 end

@@ -1,5 +1,5 @@
--- ENQUEUE: takes a queue position, and no lock. A lock that is free here may still be held on a
--- majority of the nodes.
+-- ENQUEUE: takes or renews a queue position. It takes no lock, even if all are free here, because
+-- they may still be held on a majority of the nodes.
 --
 -- - KEYS: the wait queue of each resource, then the waiter's own key
 -- - ARGV: owner, enqueue time (ms), channel, grace period (ms)
@@ -32,7 +32,7 @@ commands.enqueue = function(from, to, owner, enqueued_ms, channel, grace_ms)
   for i, queue in ipairs(queues) do
     local first, stays = head_of(queue)
     if not first then
-      -- The queue was lost.
+      -- The queue's key was lost, but the waiter's own key was not.
       join_queues(waiter, enqueued_ms, owner, channel, grace_ms, from, to)
     elseif is_free[i] and first ~= waiter then
       left = math.max(left or 0, stays)

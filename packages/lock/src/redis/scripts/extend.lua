@@ -1,13 +1,14 @@
 -- EXTEND: gives the lease more time, if this node still holds every lock for its owner.
--- It never takes a lost lock again: bringing a lease back has rules of its own, see backfill.lua.
--- It never shortens a lease, because the holder may count on the time that it had.
+-- It never takes a lock that this node has lost: only BACKFILL does, see backfill.lua.
+-- It never makes a lease end earlier, because the holder may rely on the end that it knows.
 --
 -- - KEYS: the wait queue of each resource
 -- - ARGV: owner, ttl (ms)
 -- - replies:
 --   - {'extended', voter}
 --   - {'not-held'}: another owner holds one of the locks
---   - {'not-held', number, voter}: no other owner does, see note_number in vote.lua
+--   - {'not-held', number, voter}: a lock was lost, and no other owner holds any of them; for the
+--     number, see note_number in vote.lua
 --   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
 commands.extend = function(from, to, owner, ttl)
   local node, refusal = voting_node()

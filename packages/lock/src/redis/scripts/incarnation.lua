@@ -1,5 +1,5 @@
--- Begins a new incarnation of the node's data. A repeated request brings the same random name
--- again. So the time becomes part of the name, and no two incarnations share one.
+-- Begins a new incarnation of the node's data. The client sends a random name. A repeated request
+-- sends the same one, so the name also gets the time: no two incarnations share a name.
 local function begin_incarnation(name)
   voter = nil
   write_though_full()

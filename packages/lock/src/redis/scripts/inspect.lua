@@ -1,10 +1,10 @@
--- INSPECT: returns the facts that this node remembers. It also names the incarnation if that has no
--- name. A flush removes the name, although the process and its run id stay.
+-- INSPECT: returns the facts that this node remembers. If the incarnation has no name yet, INSPECT
+-- gives it one. That is so after a start or a promotion, and after a flush, which removes the name.
 --
 -- - ARGV: a random name for the incarnation
 -- - replies:
 --   - {'inspected', history, incarnation, voting (1|0), generation, roster, max, longest (ms),
---     awaits (1: early, 0: late)}; a field is empty or 0 if nothing is known
+--     awaits (1|0, `early` of PREPARE)}; a field is empty or 0 if nothing is known
 --   - a mismatch, see node.lua
 commands.inspect = function(_, _, name)
   local seen = redis.call('HMGET', NODE, 'seen_history', 'members')

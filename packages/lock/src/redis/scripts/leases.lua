@@ -12,7 +12,8 @@ commands.leases = function(_, _, incarnation, hash, cursor, count)
   local refusal = mismatch(is_sealed and MEMBERS or fields[1])
   if refusal then return refusal end
   if not is_sealed or fields[2] ~= own_history() or fields[3] ~= incarnation then return {'changed'} end
-  -- The Redis client may add a prefix to each key. So the beginning comes from the node's key.
+  -- The Redis client may put a prefix before each key. NODE has it, too, so the keys of the queues
+  -- begin as NODE does.
   local begins = string.sub(NODE, 1, -#'node' - 1) .. 'queue:'
   local scanned = redis.call('HSCAN', KEYS[tonumber(hash)], cursor, 'COUNT', count)
   local reply = {'leases', scanned[1]}

@@ -1,7 +1,7 @@
 -- The lock table: one lock record for each resource that this node knows.
 -- A record is a field of the node's hash, under the name of the resource's wait queue. So one
 -- command reads or writes many records. Keys that expire would each need commands of their own.
--- No record can be lost without the node's vote.
+-- The hash also has the node's vote: if the hash is lost, the node no longer votes.
 --
 -- A record has one of two forms:
 --
@@ -10,8 +10,8 @@
 --   node's clock
 --
 -- The mark is + if a waiter may be in the queue, and a blank otherwise. A free lock with waiters
--- has the second form, with end 0 and no owner. So a fast path such as acquire-free.lua looks at a
--- queue only if there is no record.
+-- has the second form, with end 0 and no owner. So a record shows whether there may be waiters. A
+-- fast path such as acquire-free.lua looks at the queue only if there is no record.
 --
 -- Numbers have leading zeros: the parts are located by offset, and times compare as text.
 --
@@ -32,7 +32,7 @@ local function is_over(record)
 end
 
 -- Returns the token of a record. If the lock is held, also returns the owner and the end (ms).
--- `also_over` includes a lease that has ended.
+-- With `also_over`, a lock counts as held even if its end has passed.
 local function parts_of(record, also_over)
   if not record then return nil end
   local is_free = #record == TOKEN_DIGITS

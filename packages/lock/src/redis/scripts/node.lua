@@ -3,15 +3,17 @@
 -- alone.lua. Each command has its own file. A command is a function of the places of its first and
 -- last key in KEYS, and of its arguments, which are strings. It returns its reply as a list.
 --
+-- An incarnation is the data of this node from a start, flush, failover or restore until the next.
+--
 -- KEYS[1] is the node's hash. KEYS[2] is the hash that it replaced. Both have lock records, see
 -- lock-table.lua. These fields are about the node itself:
 --
 -- - `history`: the replication history in which this incarnation was admitted; see own_history
 -- - `generation`: orders the incarnations of this node. This incarnation's votes count under it. It
 --   may be raised. Every later incarnation of a node of this name has a higher one
--- - `roster`: the latest incarnation of each node that this one has promised to respect. The order
---   is that of the sorted names. Each is written generation:incarnation, with commas between, and
---   as 0: if none is known
+-- - `roster`: for each node, the latest incarnation that this node has promised to respect. The
+--   order is that of the sorted names. Each is written generation:incarnation, or 0: if none is
+--   known, with commas between
 -- - `vote`: text that every vote carries: generation, incarnation and roster, separated by blanks
 -- - `floor`: value of `max` when this incarnation was admitted
 -- - `max`: the highest token that this node ever gave or confirmed, over all resources
@@ -27,8 +29,8 @@
 -- - `recovery_since`: time (ms) at which the recovery wait of this incarnation began: that of the
 --   first ADMIT, which it refused
 -- - `next_set`: the node set to which this one moves, if this node is sealed; see seal.lua
--- - `awaits`, `previous_set`: the node waits for a move from that set; see prepare.lua. The second
---   field stays
+-- - `awaits`, `previous_set`: the node waits for a move from that set; see prepare.lua. After the
+--   move, only `previous_set` stays
 
 local NODE, BEFORE = KEYS[1], KEYS[2]
 -- The client's storage version, and its digest of the node names, as in the field `members`. After
@@ -36,7 +38,7 @@ local NODE, BEFORE = KEYS[1], KEYS[2]
 local MEMBERS, SEALED = ARGV[1], ' sealed'
 
 -- Lua would print a number of 16 digits with an exponent. `%d` may be limited to 32 bits in C, and
--- `%.0f` takes half as long again. So numbers are printed in two halves.
+-- `%.0f` takes 50 % longer. So numbers are printed in two halves.
 local HALF = 100000000
 local function halves(format, number)
   local low = number % HALF
@@ -50,10 +52,11 @@ local function digits(number) return number < HALF and string.format('%d', numbe
 
 -- The replication history of a master; nil for other roles, even for a writable replica.
 --
--- A vote ends with the process and with its history. A master begins a new history whenever it
--- starts or is promoted. The process alone is not enough: a master may become a replica and return
--- with older data. That data is from a replica which had not seen all its votes.
--- A replica keeps its master's id while a sync replaces its data. So only a master has a history.
+-- A master begins a new history, `master_replid`, whenever its process starts or it is promoted. A
+-- node may vote only in the history in which it was admitted. An uninterrupted process is no proof:
+-- a master may become a replica, take over data that lacks some of its votes, and be promoted
+-- again. A replica shows its master's id while a sync replaces its data. So this function gives no
+-- history to replicas.
 local history, role
 local function own_history()
   if not role then
@@ -105,8 +108,8 @@ local voter
 local is_own_version
 
 -- If memory is full, Redis refuses the first write of a script, unless that write needs no memory.
--- So this write comes first in all commands that must succeed. They extend, release, confirm,
--- promise and admit.
+-- Redis accepts all writes after an accepted one. So this write, which changes nothing, comes first
+-- in every command that must succeed with full memory, such as EXTEND and RELEASE.
 local function write_though_full() redis.call('HDEL', NODE, '') end
 
 local commands = {}
@@ -115,13 +118,14 @@ local commands = {}
 -- - arguments: the first argument of each call, the common arguments, the keys, an empty list
 -- - returns: the replies of all calls as text, see calls.lua; or nothing
 --
--- In the second case, the list gets the replies of the calls that were decided, by their places.
+-- If it returns nothing, the list has the replies of the calls that it decided, by their places.
 local at_once = {}
 
 -- Makes room if memory is full. Returns whether writes of this script succeed now. See vote.lua.
 local make_room
--- Runs a command. Returns whether it succeeded, and its reply or the error. A refused command has
--- written nothing, so it runs again if there is room now.
+-- Runs a command. Returns whether it succeeded, and its reply or the error. If Redis refuses the
+-- command because memory is full, nothing was written. The command then runs again if make_room
+-- succeeds.
 local function carry_out(name, from, to, ...)
   local ok, reply = pcall(commands[name], from, to, ...)
   if ok or not make_room then return ok, reply end

@@ -1,14 +1,15 @@
--- PREPARE: lets a node without a vote wait for a move. Its set does not start by itself any more:
--- only the move admits it. The node begins a new incarnation, so a start that others have begun
--- fails.
+-- PREPARE: lets a node without a vote wait for a move of the locks to its node set. From then on,
+-- only the move may admit the node: the set no longer starts by itself. The node begins a new
+-- incarnation. So if another client has begun to start the set, its ADMIT fails.
 --
 -- - ARGV:
 --   - incarnation
---   - early (1|0): 1 if the previous set was known to vote when this incarnation was inspected. So
---     this incarnation began before the next set can have voted
+--   - early (1|0): 1 if the previous set still voted after this incarnation was inspected. So this
+--     incarnation began before any vote of its own set, and cannot have forgotten one
 --   - the previous set, and a random name for the next incarnation
 -- - replies:
---   - {'prepared'} | {'voting'}
+--   - {'prepared'}
+--   - {'voting'}: the node votes already
 --   - {'changed'}: the node is another incarnation
 --   - {'awaits', the set that it waits for}: a move from another set
 --   - a mismatch, see node.lua

@@ -1,22 +1,27 @@
 -- PROMISE: notes the latest incarnations of other nodes. From now on, votes of their earlier
--- incarnations do not count beside this node's votes. The reply's `max` covers all tokens for which
--- this node has voted together with the earlier ones.
+-- incarnations do not count beside this node's votes. No token for which this node has voted beside
+-- such an earlier incarnation is above `max` in the reply.
 --
--- The node accepts all nominations or none. One that is already known here is accepted. So is one
--- of a higher generation, if the client has seen the one that is known here.
--- A client that was overtaken inspects again and joins the others. Its nomination may be late, of
--- an incarnation that has ended meanwhile.
+-- A nomination names an incarnation as the latest of its node. This node accepts all nominations of
+-- a request, or none. It accepts a nomination that it knows already. It accepts a new one if the
+-- generation is higher than the known one, and if the client has seen the known one.
 --
--- A node that does not vote yet may promise, too. From now on it belongs to clients that give the
--- nodes the same names. So two services cannot share a node from their first start.
+-- Otherwise another client was faster, and the new nomination may name an incarnation that has
+-- ended since. The refused client inspects the nodes again.
+--
+-- A node that does not vote yet may promise, too. With the promise it stores the client's node
+-- names, and refuses clients with other names. So two lock services cannot start on one node at the
+-- same time.
 --
 -- - ARGV:
 --   - this node's incarnation, its name, all names, the number of nodes
 --   - for each nomination: the place of the other node (from 1), its incarnation, the nominated
 --     generation, and the generation that the client saw here
 -- - replies:
---   - {'promised', max, longest (ms), voting (1|0), generation, incarnation, the roster before}
---   - {'refused'} | {'changed'}
+--   - {'promised', max, longest (ms), voting (1|0), generation, incarnation, roster}: the roster is
+--     that from before the promise
+--   - {'refused'}
+--   - {'changed'}: the node is another incarnation
 --   - a mismatch, see node.lua
 commands.promise = function(_, _, incarnation, name, names, count, ...)
   local nominations = {...}

@@ -1,6 +1,6 @@
 -- The wait queues.
 -- Each resource has one: a sorted set of waiters by their enqueue times. Each waiter has its own
--- key, which it renews when it asks again. A waiter whose key has expired is passed over.
+-- key, which expires unless the waiter asks again in time. A waiter without a key is passed over.
 --
 -- A free lock belongs to the first waiter, and no other client gets it. A waiter for several
 -- resources gets none before it is first for all of them.
@@ -9,19 +9,20 @@
 --
 -- - owner
 -- - channel
--- - time (ms) until which it need not be enqueued again
+-- - time (ms) until which ENQUEUE renews this key only, not the queues
 -- - the queue of each resource
 -- - NOTIFIED, after the waiter was notified
 --
--- A script must be short. So all its calls share two budgets for work on other waiters:
--- EXPIRED_MAX and QUEUES_EXAMINED_MAX.
+-- A script must be short, because it blocks the server. So all calls of a script share two budgets
+-- for work on other waiters: EXPIRED_MAX and QUEUES_EXAMINED_MAX.
 
 -- Limit of the expired waiters that one script removes. After that, the first waiter counts as
--- present. The caller is refused then, but overtakes nobody. The next scripts remove the rest.
+-- present even if its key has expired. So the caller may be refused, but never overtakes a waiter.
+-- The next scripts remove the rest.
 local EXPIRED_MAX = 500
 local expired = 0
 
--- Remaining time (ms) of each waiter that this script has met.
+-- Remaining time (ms) of the key of each waiter that this script has met.
 local left_of = {}
 local NO_KEY = -2 -- the reply of PTTL
 
@@ -41,15 +42,17 @@ end
 local NOTIFIED, QUEUES_AT = 'notified', 4
 
 -- Limit of the queues that one script examines for waiters of several resources. After that, such a
--- waiter is not notified: its next ENQUEUE finds out. A waiter for one resource needs none of them.
+-- waiter is not notified: its next ENQUEUE finds out that it is first. For a waiter of a single
+-- resource, no queue is examined.
 local QUEUES_EXAMINED_MAX = 1000
 local queues_examined = 0
 
 -- The end of a channel's name if some waiter may listen to the sharded channel of this name.
 local SHARDED = ':sharded'
 
--- In a Cluster, a message to a sharded channel stays on the servers of its slot. PUBLISH sends it
--- to all servers, so it is the second choice. SPUBLISH fails before Redis 7, or if forbidden.
+-- In a Cluster, SPUBLISH sends a message only to the servers of the channel's slot. PUBLISH sends
+-- it to all servers. So PUBLISH is used only if SPUBLISH reached nobody, or failed: servers before
+-- Redis 7 lack it, and the user may lack permission.
 local function publish(channel, message)
   if string.sub(channel, -#SHARDED) == SHARDED then
     local received = redis.pcall('SPUBLISH', channel, message)
@@ -59,8 +62,9 @@ local function publish(channel, message)
   redis.pcall('PUBLISH', channel, message)
 end
 
--- Notifies a waiter, which is first for the free lock `known`, that it is first for all its
--- resources. It does so once, and only if all of them are free.
+-- Notifies a waiter that all its resources are free and that it is first for each, if that is so.
+-- It is already known to be first in the queue `known`, whose lock is free. A waiter that was
+-- notified is not notified again before its next ENQUEUE.
 local function notify(waiter, known)
   local may_be_several = queues_examined < QUEUES_EXAMINED_MAX
   local position = redis.call('LRANGE', waiter, '0', may_be_several and -1 or QUEUES_AT)
@@ -82,7 +86,8 @@ local function notify(waiter, known)
   publish(position[2], position[1])
 end
 
--- Notifies the first waiters of these queues of free locks, each once.
+-- Notifies these waiters by `notify`, each once. Each is the first in the queue at its place in
+-- `queues`, whose lock is free.
 local function notify_all(waiters, queues)
   local done = {}
   for i, waiter in ipairs(waiters) do
@@ -111,8 +116,9 @@ local function followers(queue, process_id, followers_max, together_ms)
   return count
 end
 
--- Grace periods for which a queue lasts at least after an ENQUEUE. In all but the last of them,
--- ENQUEUE renews only the waiter's own key, because a waiter for many resources asks often.
+-- The number of grace periods for which a queue's key lasts at least after a waiter has joined. In
+-- all but the last of them, ENQUEUE renews only the waiter's own key. That saves work, because a
+-- waiter for many resources asks often.
 local QUEUE_GRACES = 5
 
 -- Enqueues a waiter. KEYS has the queues of the resources from `from` to `to`.

@@ -1,13 +1,13 @@
--- RELEASE: gives up the owner's locks and queue positions here. Notifies the first waiters of the
--- locks that are free then.
--- A node that does not vote does this, too, because a release is no vote. Data of another storage
+-- RELEASE: gives up the owner's locks and queue positions on this node. If a lock is then free, it
+-- notifies the first waiter.
+-- A node that may not vote does this, too, because a release is no vote. Data of another storage
 -- version stays untouched, and so do the leases of a sealed node: they are carried to the next set.
 --
 -- - KEYS: the wait queue of each resource; then the own keys of the owners that may be enqueued
 -- - ARGV:
 --   - owner
---   - the number of owners that may be enqueued; missing if there are none, and the lease is not
---     over by its client's clock
+--   - the number of owners that may be enqueued. This argument is missing if there are none and, by
+--     the client's clock, the lease is not over
 -- - replies:
 --   - {'released'}: every lock was still the owner's
 --   - {'not-held'} | {'wrong-version', version} | {'config-mismatch', …} of a sealed node

@@ -14,7 +14,8 @@ commands.retire = function(_, _, incarnation, name)
   local refusal = mismatch(fields[3])
   if refusal then return refusal end
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
-  -- Without its generation, the node does not pass for a durable node that has kept its data.
+  -- Removes the generation, too. A durable node with a generation but no vote would count as a node
+  -- that has kept its data, and would skip the recovery wait.
   redis.call('HDEL', NODE, 'history', 'generation', 'vote')
   begin_incarnation(name)
   return {'retired'}

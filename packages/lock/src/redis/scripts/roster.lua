@@ -13,8 +13,8 @@ local function roster_text(list)
   return table.concat(parts, ',')
 end
 
--- Stores the promises of this node, which its votes carry from now on. The node then belongs to the
--- clients that give the nodes the same names.
+-- Stores the promises of this node as its roster, which its votes carry from now on. Also stores
+-- the client's node names: the node then refuses clients with other names.
 local function note_roster(generation, incarnation, roster, name, names)
   write_though_full()
   redis.call('HSET', NODE, 'roster', roster, 'vote', generation .. ' ' .. incarnation .. ' ' .. roster,

@@ -2,12 +2,12 @@
 --
 -- The field `members` gets another text. So every script refuses every client of this set, at no
 -- cost to scripts of nodes that are not sealed. All else that the node remembers stays as it is.
--- A node that does not vote is sealed, too: it shall not be readmitted any more.
+-- A node that does not vote is sealed, too, so it is never readmitted to this set.
 --
 -- - ARGV: the next set, and its node names as JSON
 -- - replies:
---   - {'sealed', max, longest (ms), voting (1|0), generation, incarnation, roster}: the same again
---     for a repeated request. `voting`: this still is the incarnation that voted
+--   - {'sealed', max, longest (ms), voting (1|0), generation, incarnation, roster}: a repeated
+--     request gets the same reply. `voting`: 1 if this still is the incarnation that voted
 --   - {'sealed-for', the other next set}
 --   - a mismatch, see node.lua
 commands.seal = function(_, _, next_set, names)

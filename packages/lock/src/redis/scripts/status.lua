@@ -3,7 +3,7 @@
 --
 -- - reply: {'status', …}, with the fields of INSPECT's reply, and then:
 --   - time (ms) that the node has waited for readmission
---   - version, and role
+--   - server with its version, and role
 --   - eviction policy; noeviction if memory has no limit
 --   - aof_enabled (1|0), time (ms)
 --   - members, name, names
@@ -25,7 +25,8 @@ commands.status = function()
   for _, key in ipairs({NODE, BEFORE}) do
     local count = redis.pcall('HLEN', key)
     records = type(count) == 'number' and records and records + count
-    -- A lock service of another storage version may keep other fields there.
+    -- Does not count the fields about the node itself. Each is looked up, because another storage
+    -- version may lack some of them.
     for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'rotated', unpack(OWN)) or {}) do
       if field then records = records - 1 end
     end

@@ -30,13 +30,15 @@ local function voting_node()
   return voter
 end
 
--- The highest token that this node can have given for a resource. If the node has forgotten the
--- last one, only `max` is known to be above every token of the resource.
+-- The highest token that this node can have given for a resource. `last` is the token of the lock
+-- record. An earlier incarnation may have written that, so tokens up to `floor` are possible, too.
+-- If the record was forgotten, tokens up to `max` are possible.
 local function highest_given(last) return last and math.max(last, voter.floor) or voter.max end
 
--- Notes a number for these resources, and reports it. No token given for them until now is above
--- the number. Each later token is above it.
--- The owner holds the locks with a time in `ends` (ms). Nobody holds the others.
+-- Stores a number as the token of these resources, and reports it. It is for the owner of a lease
+-- that this node has lost. No token that this node has given for them is above the number, and each
+-- later token is above it.
+-- The owner keeps the locks that have an end in `ends` (ms). Nobody holds the others.
 --
 -- - reply: {'not-held', number, voter}
 local function note_number(number, from, to, owner, ends)
@@ -62,15 +64,16 @@ local OWN = {
   'history', 'generation', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl',
   'incarnation', 'seen_history', 'recovery_since', 'next_set', 'awaits', 'previous_set',
 }
--- Returns whether this hash may become `node-before`. All leases in the present one must be over.
+-- Returns whether NODE may replace BEFORE, which is dropped then. So all leases in BEFORE must be
+-- over. None was written to it since `rotated`.
 local function may_rotate(fence_ttl)
   return voter.opened and is_old(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest
 end
 
--- Begins a new hash if this one is old, and copies the node's facts about itself. The records of
--- the old hash can still be read for at least as long.
--- If the clock has gone back, the hash counts as new. When the clock then jumps forward, leases in
--- `node-before` may still be valid. So that hash stays until they are over.
+-- If NODE is old, renames it to BEFORE, and begins a new NODE with the node's facts about itself.
+-- The records in BEFORE can still be read until NODE is old again.
+-- If the clock has gone back, the hash counts as new. If the clock then jumps forward, NODE looks
+-- old at once, while leases in BEFORE may still be valid. So may_rotate also checks `rotated`.
 local function rotate(fence_ttl)
   local now, rotates = own_time_ms(), may_rotate(fence_ttl)
   if voter.opened and voter.opened <= now and not rotates then return end
@@ -84,15 +87,18 @@ local function rotate(fence_ttl)
     end
     voter.rotated = now
   end
-  -- Only now: this write may be refused while other calls of the script succeed.
   redis.call('HSET', NODE, 'opened', digits(now), 'rotated', digits(voter.rotated))
+  -- Only after the write: if Redis refuses it, the other calls of this script must not see the
+  -- time.
   voter.opened = now
 end
 
--- Full memory: the node forgets names earlier than `fenceTtlMs`, as soon as no valid lease is lost
--- with them. Removing them needs no memory. After that, Redis refuses no write of this script.
--- Before, names in this hash can still be locked. That needs a few bytes for each held lock, but
--- adds no names.
+-- Makes room if memory is full: drops BEFORE as soon as no lease in it can be valid, even before
+-- the fence ttl is over. Dropping needs no memory, and Redis accepts all writes of the script after
+-- it.
+--
+-- While BEFORE must stay, resources that have a record in NODE can still be locked. That needs only
+-- a few bytes for each lock. Other resources are refused.
 make_room = function(from, to)
   if not voting_node() then return false end
   if may_rotate(0) then return (pcall(rotate, 0)) end
@@ -103,8 +109,8 @@ make_room = function(from, to)
   return true
 end
 
--- Stores the token for every resource, until the times in `ends` (ms).
--- The node's highest token is stored first, so it is never below a stored one.
+-- Stores the token, the owner and the end (ms) of every lock. `max` is stored before them, so it is
+-- never below the token of a record.
 local function grant(token, fence_ttl, from, to, owner, ends)
   rotate(fence_ttl)
   if token > voter.max then
