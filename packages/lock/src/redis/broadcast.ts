@@ -20,20 +20,22 @@ export interface Pending {
 const PENDING: Pending = { answer: 'pending' };
 
 /**
- * The receiver of every answer, also after `end()`. For a ballot it is the ballot, not a closure:
- * minor collections of Node 24 never free what such a closure refers to.
+ * The receiver of every answer, also after `end()`. A ballot is its own listener, without a
+ * closure: in Node 24, minor garbage collections never free the objects to which such a closure
+ * refers.
  */
 export interface AnswerListener<Answer> {
   onAnswer(index: number, answer: Answer | NodeFailure, elapsedMs: number): void;
 }
 
 /**
- * The commands of one operation, and the answers of the nodes. Each node has one command at a time.
+ * The commands of one operation, and the answers of the nodes. A node gets its next command only
+ * after it has answered the one before.
  *
  * A caller reads `answers`, decides, and awaits `change()` if it cannot decide yet.
  */
 export class Broadcast<Answer extends object> {
-  /** By node. A node that has not answered in time has failed. */
+  /** By node. If a node does not answer in time, its answer is a failure. */
   readonly answers: (Answer | NodeFailure | Pending)[];
   /** True if a node has not answered within `LATE_MS`. */
   isLate = false;
@@ -41,7 +43,7 @@ export class Broadcast<Answer extends object> {
   readonly #nodes: Receivers;
   readonly #limitMs: number;
   readonly #endMs: number;
-  /** The nodes that are still to answer: a bit for each. */
+  /** Bit set of the nodes that have not answered their command yet. */
   #unanswered = 0;
   #cancelTimer: (() => void) | null = null;
   #resolve: (() => void) | null = null;
@@ -89,7 +91,7 @@ export class Broadcast<Answer extends object> {
     this.#resolve?.();
   }
 
-  /** The operation is decided: from now on nodes may take as long as they like. */
+  /** Ends the time limit, because the operation is decided. Nodes may still answer. */
   end(): void {
     this.#cancelTimer?.();
     this.#cancelTimer = null;

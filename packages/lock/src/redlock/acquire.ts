@@ -5,7 +5,10 @@ import { validityMs } from '../core/validity.js';
 import type { Nodes, QueuePosition } from '../redis/nodes.js';
 import { Ballot, type BallotRequest } from './ballot.js';
 
-/** A split vote ends after this multiple of the time so far, but not before `SPLIT_MIN_MS`. */
+/**
+ * A split vote is given up after this multiple of the time that the votes took, at least
+ * `SPLIT_MIN_MS`.
+ */
 const SPLIT_FACTOR = 3;
 const SPLIT_MIN_MS = 50;
 
@@ -19,13 +22,16 @@ export interface AcquisitionRequest extends BallotRequest {
 export interface Granted {
   readonly ok: true;
   readonly token: bigint;
-  /** The last reserved token. Those after `token` are for followers, one for each. */
+  /**
+   * The last token that was reserved for this process. Those above `token` are for followers:
+   * waiters of this process to which the lock may be handed over.
+   */
   readonly lastToken: bigint;
   /** On the runtime's monotonic clock. */
   readonly deadlineMs: number;
-  /** The number of this process's waiters that are next in the queue, and have a token. */
+  /** The number of followers that are next in the queue, so no other process is overtaken. */
   readonly followers: number;
-  /** The nodes that were not asked. */
+  /** The nodes that were not asked, because the others decided. */
   readonly unasked: readonly number[];
   readonly answers: () => readonly NodeAnswer[];
 }
@@ -33,9 +39,10 @@ export interface Granted {
 /**
  * One acquisition: takes the locks of all resources on a majority of the nodes, or none.
  *
- * 1. Asks the preferred majority, and decides after each vote.
- * 2. If the tokens of a majority differ, the nodes with lower ones confirm the highest one.
- * 3. If the first nodes do not decide in time, asks the remaining ones.
+ * 1. Asks the preferred majority: nodes that have answered in time before.
+ * 2. If these nodes do not decide in time, asks the remaining ones.
+ * 3. If the tokens of a majority differ, the nodes with lower ones store the highest one, by
+ *    CONFIRM.
  *
  * It settles as soon as the votes decide. If it fails, it releases on every node that it asked.
  * A queued waiter is the exception: it keeps the votes it won. Never rejects.
@@ -64,7 +71,7 @@ export async function acquire(
         const nowMs = nodes.runtime.nowMs();
         const validMs = validityMs(ttlMs, nowMs - startedMs);
         if (validMs <= 0) return fail('too-slow');
-        // Nodes that stored the token by CONFIRM have reserved other tokens for followers.
+        // After a CONFIRM, the nodes have not reserved the same tokens, so there are no followers.
         const followersMax = isConfirmed ? 0 : (position?.followersMax ?? 0);
         return win(nodes, ballot, decision.token, nowMs + validMs, followersMax);
       }
@@ -83,7 +90,7 @@ export async function acquire(
   }
 }
 
-/** @param followersMax the number of tokens up to `lastToken` that are reserved for followers */
+/** @param followersMax the last so many tokens, up to `lastToken`, are reserved for followers */
 function win(
   nodes: Nodes,
   ballot: Ballot,
@@ -92,7 +99,7 @@ function win(
   followersMax: number,
 ): Granted {
   const { votes, remaining } = ballot;
-  // Each node counts the followers in its own queue. The least number is safe.
+  // Each node has counted the followers in its own queue. The lowest count is true on all nodes.
   let followers = followersMax;
   for (const vote of votes) {
     if (vote.answer !== 'granted' || vote.token !== lastToken) continue;
@@ -123,16 +130,20 @@ async function lose(
     retryAfterMs: retryAfterMs(votes),
   } as const;
   const holdsNone = broadcast.isAnswered && !votes.some(({ answer }) => answer === 'granted');
-  // If another client has a majority, our lock on the other nodes would only block its successor.
+  // A waiter keeps its votes while no other client has a majority. Otherwise, these votes would
+  // only block the next holder.
   const keeps = reason === 'held' && position !== null && (holdsNone || !isTaken(votes));
   if (!keeps) nodes.giveUp(ownership);
-  // The next acquisition must not share a script with this release: no other client would ever get
-  // between the two.
+  // The next acquisition must not be sent in one script with this release. A node would run both
+  // without a break, and no other client could take the lock in between.
   await new Promise<void>((resolve) => nodes.runtime.soon(resolve));
   return failure;
 }
 
-/** Split vote: no client has a majority, so waiting for the remaining nodes would block all. */
+/**
+ * Time limit of a split vote: clients have won some nodes each, and none has a majority. If all of
+ * them went on waiting for more votes, they would block each other.
+ */
 class SplitVote {
   isOver = false;
   readonly #nodes: Nodes;
@@ -144,7 +155,7 @@ class SplitVote {
     this.#ballot = ballot;
   }
 
-  /** Limits the time of a split vote, if this is one. */
+  /** Starts the time limit if all nodes were asked, and only some of them granted the lock. */
   limit(): void {
     const ballot = this.#ballot;
     if (ballot.remaining.length > 0 || this.#cancel) return;

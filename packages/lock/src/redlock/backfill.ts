@@ -3,7 +3,7 @@ import { driftMs } from '../core/validity.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import { bringBack } from './extend.js';
 
-/** The pauses between two tries, in milliseconds. The obstacle may be gone after one. */
+/** Milliseconds of the first pause between two tries, and of the longest. Each pause doubles. */
 const RETRY_MIN_MS = 20;
 const RETRY_MAX_MS = 1_000;
 
@@ -26,7 +26,10 @@ export class Backfill {
   #wasSent = false;
   #cancelTimer: (() => void) | null = null;
 
-  /** @param token the highest token that the nodes have stored for the lease */
+  /**
+   * @param token the highest token that the nodes have stored for the lease
+   * @param missing the nodes that do not hold the lease
+   */
   constructor(
     nodes: Nodes,
     ownership: Ownership,
@@ -42,12 +45,15 @@ export class Backfill {
     this.begin();
   }
 
-  /** Waits as if the lease began now: after a hand-over, the next lease may be as short. */
+  /**
+   * Plans the first try. It comes some milliseconds later, because a lease that is released so soon
+   * needs no copies. After a hand-over, this begins again: the successor's lease may be as short.
+   */
   begin(): void {
     if (!this.#wasSent) this.#sendAfter(Math.min(LATE_MS, this.#leftMs / 4));
   }
 
-  /** @param ttlMs the time for which the nodes are to hold it, if longer than the lease lasts */
+  /** @param ttlMs least time for which the nodes hold the lease; else for its remaining time */
   async send(ttlMs = 0): Promise<void> {
     this.end();
     if (this.#missing.length === 0 || (this.#isSending && ttlMs === 0)) return;
@@ -76,7 +82,10 @@ export class Backfill {
     this.#retryMs = Math.min(RETRY_MAX_MS, 2 * this.#retryMs);
   }
 
-  /** Sends once more, and then never: another process may release the lease by its owner id. */
+  /**
+   * Sends once more, but makes no further tries. From now on, another process may release the lease
+   * by its owner id. A later try would write a released lease to nodes.
+   */
   share(): void {
     if (this.#isShared) return;
     this.#isShared = true;

@@ -4,27 +4,27 @@ import type { AnswerListener, Broadcast } from '../redis/broadcast.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import { onAbort } from '../runtime/runtime.js';
 
-/** One request for votes: its sender, and the time for all answers. */
+/** One request for votes, under an owner id. `limitMs` is the time for all answers. */
 export interface BallotRequest {
   readonly ownership: Ownership;
   readonly limitMs: number;
   readonly signal: AbortSignal;
 }
 
-/** Votes that show that a node is in order: the others are no reason to ask more nodes. */
+/** The answers of a node in good order. Any other answer is a reason to ask the remaining nodes. */
 const IN_ORDER: ReadonlySet<VoteReply['answer']> = new Set(['granted', 'held', 'head']);
 
 /** The votes of the nodes: of the preferred majority first, then of the remaining nodes. */
 export class Ballot implements AnswerListener<VoteReply> {
   readonly broadcast: Broadcast<VoteReply>;
-  /** The nodes that were not asked. */
+  /** The nodes that were not asked yet. */
   remaining: readonly number[];
   readonly #nodes: Nodes;
   readonly #startedMs: number;
   readonly #send: (broadcast: Broadcast<VoteReply>, indexes: readonly number[]) => void;
   readonly #ignoreAbort: () => void;
   #isRefused = false;
-  /** The time that a majority of all nodes took; null before that, or if not all were asked. */
+  /** Milliseconds until the decision; null before it, and if not all nodes were asked. */
   #decidedMs: number | null = null;
 
   /** @param send sends the request to these nodes */
@@ -42,7 +42,8 @@ export class Ballot implements AnswerListener<VoteReply> {
     this.broadcast = broadcast;
     this.#ignoreAbort = onAbort(signal, () => broadcast.wake());
     const chosen = preferred.choose(this.#startedMs);
-    // A queued waiter also asks all nodes that have its position.
+    // If this owner has asked nodes before, these are asked again: they may have its queue
+    // position.
     const first =
       ownership.asked.length === 0 ? chosen : [...new Set([...ownership.asked, ...chosen])];
     this.remaining =
@@ -66,7 +67,10 @@ export class Ballot implements AnswerListener<VoteReply> {
     return this.votes.filter((vote) => vote.answer === answer).length;
   }
 
-  /** Asks the remaining nodes if one is late, one is not in order, or all asked have answered. */
+  /**
+   * Asks the remaining nodes if a node is late, if an answer is not `IN_ORDER`, or if all nodes
+   * that were asked have answered. To be called while the votes have not decided.
+   */
   askRemaining(): void {
     const { broadcast, remaining } = this;
     if (remaining.length === 0) return;

@@ -15,8 +15,8 @@ export type ExtendOutcome = { readonly ok: true; readonly deadlineMs: number } |
  * Asks all nodes to give the lease `ttlMs` from now on. Settles as soon as they have decided.
  * Never rejects.
  *
- * @param onFree called when a node votes but does not hold the lease, and nobody else holds the
- *   locks there; also by a later answer
+ * @param onFree called for each node that votes, has lost the lease, and holds the locks for nobody
+ *   else. The answer may come after the result
  */
 export async function extendOnAll(
   nodes: Nodes,
@@ -53,8 +53,8 @@ function decideExtension(
   const extended = answers.flatMap((reply, index) =>
     reply.answer === 'extended' ? [{ index, ...reply }] : [],
   );
-  // An old master, or a node before it lost its memory, may extend a lease that its successor has
-  // forgotten.
+  // Answers of superseded incarnations do not count. For example, an old master may extend a lease
+  // that the new master has forgotten.
   if (consistentQuorum(extended, majority)) return 'extended';
   const count = (answer: string): number =>
     answers.filter((reply) => reply.answer === answer).length;
@@ -66,14 +66,15 @@ function decideExtension(
 }
 
 /**
- * Brings a lease back to nodes that lack it while nobody else holds the locks there, according to
+ * Brings a lease back to nodes that have lost it and hold the locks for nobody else, according to
  * their answers to EXTEND or BACKFILL.
  *
- * Invariant: a majority extends the lease *after* these nodes reported their numbers. No token up
- * to these numbers belongs to a later lease: that majority would no longer hold this one. A node
- * takes the lease only if it has granted nothing since; see its script.
+ * Invariant: a majority extends the lease *after* these nodes reported their token bounds. Had a
+ * later lease been granted before, no majority could extend this one. So no token up to a bound
+ * belongs to a later lease. A node takes the lease back only if it has granted nothing since its
+ * report; see backfill.lua.
  *
- * @param bounds the answers of those nodes
+ * @param bounds the token bounds that those nodes reported, by node index
  */
 export async function bringBack(
   nodes: Nodes,

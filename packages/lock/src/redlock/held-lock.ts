@@ -16,12 +16,12 @@ import type { RaisableHandle } from './set-acquisition.js';
  */
 const HAND_OVER_PART_MIN = 0.9;
 
-/** A waiter of this process that may get the lock without the nodes. */
+/** A waiter of this process to which the lock may be handed over, without asking the nodes. */
 export interface Successor {
   readonly ownership: Ownership;
-  /** True if it is queued, and has taken nothing. */
+  /** True if it is queued, and no acquisition of its own is under way. */
   readonly isWaiting: boolean;
-  /** True if it waits for this resource alone, for a lease of this TTL. */
+  /** True if it waits for a single resource, and for a lease of this TTL. */
   wants(ttlMs: number): boolean;
   handOver(handle: HeldLock): void;
 }
@@ -41,7 +41,8 @@ export interface HeldLockFacts {
 
 /**
  * A lock that the nodes hold for this process. Its release hands it over to the first successor
- * that still waits. The nodes see one owner id meanwhile, and the last successor releases it there.
+ * that still waits. The nodes do not notice: to them, the first holder's owner id has the lock
+ * until the last successor releases it.
  */
 export class HeldLock implements RaisableHandle {
   readonly owner: string;
@@ -51,7 +52,7 @@ export class HeldLock implements RaisableHandle {
   readonly #nodes: Nodes;
   readonly #facts: HeldLockFacts;
   #successors: readonly Successor[];
-  /** The successor's own ownership, under which the nodes hold nothing any more. */
+  /** The successor that got the lock. The nodes hold nothing under its own owner id. */
   #handedOverTo: Ownership | null = null;
 
   constructor(nodes: Nodes, facts: HeldLockFacts) {
@@ -64,7 +65,11 @@ export class HeldLock implements RaisableHandle {
     this.#successors = facts.successors;
   }
 
-  /** Ends hand-overs: other processes may release by the owner id from now on. */
+  /**
+   * Returns the owner id for other processes. They may release the lock by it from now on, so there
+   * are no hand-overs any more. If the lock was handed over before, the id is one that holds
+   * nothing.
+   */
   share(): string {
     if (this.#handedOverTo) return this.#handedOverTo.owner;
     this.#successors = [];
@@ -76,6 +81,7 @@ export class HeldLock implements RaisableHandle {
     const { ownership, backfill } = this.#facts;
     this.#successors = [];
     void backfill?.send(ttlMs);
+    // The nodes that have lost the lease, and hold the locks for nobody else.
     let free = new Map<number, TokenBound>();
     let isExtended = false;
     const bringBackToFree = (): void => {
@@ -93,12 +99,12 @@ export class HeldLock implements RaisableHandle {
       backfill?.extended(extended.deadlineMs);
       return extended.deadlineMs;
     }
-    // A minority that may still hold it would only keep the next holder waiting.
+    // A minority of the nodes may still hold the lost lease. That would only block the next holder.
     if (extended.reason === 'lost') void this.release();
     throw failureError(extended, ownership.resources, 0);
   }
 
-  /** Ends hand-overs: their tokens are just above the token of this lock. */
+  /** Also ends hand-overs: the tokens of successors may be below the raised token. */
   raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
     const { ownership, ttlMs } = this.#facts;
     this.#successors = [];

@@ -21,7 +21,7 @@ export class LastReplies {
     this.#replies[index] = reply;
   }
 
-  /** True if the node is known to vote since it was nominated. */
+  /** True if the node has answered to ADMIT that it votes. */
   hasVote(index: number): boolean {
     const answer = this.#replies[index]?.answer;
     return answer === 'admitted' || answer === 'already-admitted';
@@ -33,7 +33,10 @@ export class LastReplies {
     return early.length > 0 ? Math.min(...early) : null;
   }
 
-  /** By index, the answers of nodes that were set up otherwise, or are no masters; else null. */
+  /**
+   * By index: the answer of a node that was set up with another configuration, or is no master;
+   * null for any other node.
+   */
   mismatches(): readonly (NodeAnswer | null)[] {
     return this.#names.map((name, at) => {
       const reply = this.#replies[at];
@@ -41,7 +44,7 @@ export class LastReplies {
     });
   }
 
-  /** The next set to which a sealed node says that this set moves; null if no node is sealed. */
+  /** The set to which this set moves, according to a sealed node; null if no node is sealed. */
   get nextSet(): string | null {
     const sealed = this.#replies.flatMap((one) =>
       one?.answer === 'config-mismatch' ? (one.nextSet ?? []) : [],
@@ -49,7 +52,7 @@ export class LastReplies {
     return sealed[0] ?? null;
   }
 
-  /** All replies, and the differences between the configurations. */
+  /** All replies, and the differences between the configurations, for a message. */
   list(): string {
     const words = this.#names.map((name, at) => `${name} (${phrase(this.#replies[at] ?? null)})`);
     const mismatches = this.mismatches();
@@ -78,7 +81,7 @@ function isFailure(reply: NodeReply | null): reply is NodeFailure {
   return reply !== null && 'error' in reply;
 }
 
-/** A node's reply, for people. */
+/** A node's reply in words, for a message. */
 export function phrase(reply: NodeReply | null): string {
   if (!reply) return 'not waited for';
   if (isFailure(reply)) return reply.error.message;

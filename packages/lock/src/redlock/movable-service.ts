@@ -7,13 +7,14 @@ import type { ServiceTransport } from './set-acquisition.js';
 
 export interface MoveOptions {
   /**
-   * An operator says that nodes of the present set which do not answer are gone for good.
+   * True if the nodes of the present set that do not answer are gone for good. Only an operator can
+   * know that.
    * @default false
    */
   readonly force?: boolean;
 }
 
-/** A lock service on its node set, which follows moves to the next ones. */
+/** A lock service on a node set. If the locks move to the next set, it follows them. */
 export class MovableService {
   readonly present: ServiceParts;
   readonly next: MovableService | null;
@@ -36,12 +37,12 @@ export class MovableService {
     return this.#moving?.isMoved && this.next ? this.next.served : this.present;
   }
 
-  /** Null without a next set. */
+  /** The state of the move; null without a next set. */
   async moveStatus(): Promise<MoveStatus | null> {
     return (await this.#move?.look()) ?? null;
   }
 
-  /** Null without a next set. */
+  /** Begins or continues the move. Returns its state; null without a next set. */
   async move(isForced: boolean): Promise<MoveStatus | null> {
     return (await this.#move?.run({ mayBegin: true, isForced })) ?? null;
   }

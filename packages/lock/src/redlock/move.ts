@@ -43,9 +43,9 @@ export interface MoveStatus {
 }
 
 export interface MoveOptions {
-  /** True if the move may begin. Otherwise, only one that has begun is finished. */
+  /** True if this call may begin the move. Otherwise it only goes on with a move that has begun. */
   readonly mayBegin: boolean;
-  /** An operator says that nodes of the present set which do not answer are gone for good. */
+  /** True if the silent nodes of the present set are gone for good, according to an operator. */
   readonly isForced?: boolean;
 }
 
@@ -53,8 +53,8 @@ export interface MoveOptions {
 const LEASES_PER_CARRY = 100;
 
 /**
- * After a majority has answered, the other nodes have as much time as that took, and at least this
- * time in milliseconds.
+ * Least milliseconds for the other nodes after a majority has answered. They have as long as the
+ * majority took, if that is longer.
  */
 const LOOK_MORE_MS = 50;
 
@@ -71,7 +71,7 @@ interface Views {
  * several processes may do them at once.
  *
  * 1. PREPARE: the next set does not start by itself any more.
- * 2. SEAL: the present set ends its votes. From a majority on, nothing is granted any more.
+ * 2. SEAL: the nodes of the present set end their votes. Once a majority has, it grants nothing.
  * 3. LEASES, CARRY: the next set holds the leases of the present one, under the same owners.
  * 4. INSPECT, PROMISE, ADMIT: the next set votes, above the tokens of the present one.
  */
@@ -89,7 +89,7 @@ export class Move {
   /**
    * The state of the move. Changes nothing and never rejects.
    *
-   * @param isQuick true to wait no longer than the answers decide, as for nodes that are down
+   * @param isQuick true to decide without nodes that are late, such as nodes that are down
    */
   async look(isQuick = false): Promise<MoveStatus> {
     return this.#stateOf(await this.#see(isQuick));
@@ -122,8 +122,8 @@ export class Move {
   /**
    * Lets every node of the next set wait for this move.
    *
-   * @returns the obstacle; or, in `hasVoted`, true if a node that the move admitted may have voted
-   * and then forgotten it. Then the next set goes on by its own rules, which know the rest
+   * @returns the obstacle; or `hasVoted`. It is true if the move has admitted a node before, and a
+   * node may have forgotten its votes since. Then the usual readmission goes on, without the move
    */
   async #prepare(isBegun: boolean): Promise<MoveStatus | { readonly hasVoted: boolean }> {
     const { nodes } = this.#next;
@@ -146,7 +146,7 @@ export class Move {
     }
     const isAdmitted = inspections.some((one) => one !== null && one.generation > 0);
     if (isBegun && isAdmitted && !isUntouched(inspections)) return { hasVoted: true };
-    // After the inspection: if the present set votes now, the next set has not voted before.
+    // If the present set still votes after the inspection, the next set had not voted before it.
     const isEarly = !isBegun && isVoting((await this.#see(false)).present, this.#present);
     if (!isBegun && !isEarly) {
       return refuse('no majority of the present set votes: see fenced status');
@@ -166,11 +166,11 @@ export class Move {
   }
 
   /**
-   * Seals all nodes of the present set, the first one by name before the others. So of two moves to
-   * different sets, one stops there as a rule. If that node is down, each may seal some. The move
-   * that may still seal a majority goes on then.
+   * Seals all nodes of the present set, the first one by name before the others. So if two moves to
+   * different sets compete, the first node usually stops one of them. If that node is down, each
+   * move may seal some of the others. Then only the move that can still seal a majority goes on.
    *
-   * @param views the nodes that answered before: the others hardly delay the move
+   * @param views the nodes that have just answered; the move waits for others only `LOOK_MORE_MS`
    */
   async #seal(
     views: readonly MoveView[],
@@ -223,7 +223,7 @@ export class Move {
     return { voter, leases };
   }
 
-  /** Carries the leases to the inspected nodes. */
+  /** Carries the leases to the inspected nodes of the next set, if it is known which are valid. */
   async #arrive(
     seen: readonly (Inspection | null)[],
     { floor, longestMs, isComplete }: Evidence,
@@ -232,7 +232,7 @@ export class Move {
     if (!seen.every((one) => one?.voting || one?.awaits)) return null;
     const total = this.#present.nodes.length;
     const deciding = isComplete && isUntouched(seen) ? decidingLeases(sealed, total) : null;
-    // Without them, a lease may have ended in the next set already, and must not come back.
+    // Otherwise, nothing is carried: a lease may have ended in the next set already.
     if (deciding && !(await this.#carry(seen, mergeLeases(deciding, total)))) return null;
     return { floor, longestMs, isCertain: deciding !== null };
   }

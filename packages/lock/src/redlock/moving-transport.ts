@@ -18,12 +18,15 @@ const LOOK_EVERY_MS = 50;
 /** Milliseconds between two searches for a move, while too few nodes of the present set answer. */
 const LOOK_AGAIN_MS = 250;
 /**
- * Least milliseconds after which this process finishes a move that another one has begun. It may
- * take twice as long, so not all clients finish it at the same moment.
+ * Least milliseconds after which this process finishes a move that another process has begun. The
+ * time is random, up to twice as long, so not all processes do so at the same moment.
  */
 const TAKE_OVER_MS = 1_000;
 
-/** Milliseconds for which a release waits for the end of a move. By then, it is taken over. */
+/**
+ * Milliseconds for which a release waits for the end of a move. It is longer than `TAKE_OVER_MS`,
+ * so a move without a live process can still end in this time.
+ */
 const RELEASE_WITHIN_MS = 5_000;
 
 const UNDER_WAY = 'the nodes move to another set, which takes longer than the call may: try again';
@@ -110,10 +113,11 @@ export class MovingTransport implements ServiceTransport {
         raise: async (least, signal) => {
           const raised = await handle.raise(least, signal);
           if (typeof raised === 'bigint' || !hasSealed(raised.nodes)) return raised;
-          // The caller takes the whole set again, which follows the move.
+          // The caller then releases its locks, and acquires all of them again, in the next node
+          // set.
           return { ...raised, reason: 'no-quorum', hint: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
         },
-        // It may be handed over to a waiter of this process, without the nodes.
+        // By the handle: it may hand the lock over to a waiter of this process.
         release: () => this.releaseBy(() => handle.release(), resources, owner),
       },
     };
@@ -145,7 +149,7 @@ export class MovingTransport implements ServiceTransport {
       case 'begun':
         return { ...waits, hint: outcome.reason, retryAfterMs: outcome.retryAfterMs };
       case 'not-begun':
-        // A node may have been sealed since that check.
+        // The node was sealed after the state of the move was read.
         return isSealed ? { ...waits, hint: UNDER_WAY } : failure;
       case 'refused':
         return { ...failure, hint: outcome.reason };
@@ -181,7 +185,7 @@ export class MovingTransport implements ServiceTransport {
     return outcome === 'unknown' ? this.#releaseInNext(resources, owner) : outcome;
   }
 
-  /** Releases a lease in the next set that may be carried there, once that votes. */
+  /** Once the next set votes, releases a lease there, because the move may have carried it. */
   #releaseInNext(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
     const begun = this.#releases.get(owner);
     if (begun !== undefined) return begun;
@@ -191,7 +195,7 @@ export class MovingTransport implements ServiceTransport {
     };
     const releasing = release();
     this.#releases.set(owner, releasing);
-    // Several sealed nodes may answer, and the caller waits for the answers of all nodes.
+    // Kept for a while, because each sealed node that refuses the release calls this again.
     const forget = (): void => void this.#releases.delete(owner);
     this.#runtime.after(2 * RELEASE_WITHIN_MS, forget, 'background');
     return releasing;

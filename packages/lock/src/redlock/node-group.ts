@@ -17,7 +17,7 @@ export interface ServiceParts {
   readonly nodes: readonly RedisNode[];
   readonly readmissions: Readmissions;
   readonly transport: RedlockTransport;
-  /** The same nodes for a move, which does not wait behind the calls of `transport`. */
+  /** Makes other objects for the same nodes. A move's calls do not queue behind `transport`'s. */
   readonly movable: () => NodeSet;
 }
 
@@ -34,7 +34,7 @@ export class NodeGroup {
   readonly #runtime: Runtime;
 
   /**
-   * @param options `keyPrefix` is the one that the channel for wake-ups has
+   * @param options `keyPrefix` begins the name of the channel for wake-ups
    * @throws {LockArgumentError} see `nameNodes`
    */
   constructor(
@@ -67,11 +67,11 @@ export class NodeGroup {
   /**
    * The nodes under this `keyPrefix`.
    *
-   * @param members the list that each node is set up with, and compares
+   * @param members the list of names that each node stores, and refuses clients with another list
    */
   nodes(options: ResolvedOptions, members: readonly string[]): readonly RedisNode[] {
     return this.#named.map((node) => {
-      // With the node's own name, so clients that swap the names of two nodes are refused, too.
+      // Includes the node's own name, so clients that swap the names of two nodes are refused, too.
       const digest = createHash('sha1')
         .update(JSON.stringify([members, node.name]))
         .digest('hex');

@@ -4,9 +4,9 @@ import type { Nodes } from '../redis/nodes.js';
 import { Ballot, type BallotRequest } from './ballot.js';
 
 /**
- * Raises the token of a lease that was just granted to `token` or above, on a majority of the
- * nodes. It confirms until a majority has stored one number. So every later token is above that.
- * Never rejects.
+ * Raises the token of a lease that was just granted. It sends CONFIRM until a majority of the nodes
+ * has stored the same number, `token` or above. So every later token is above that number. Never
+ * rejects.
  *
  * @returns the number that a majority has stored; or the reason why there is none
  */

@@ -18,7 +18,7 @@ import type { RedisNode } from '../redis/node.js';
 import { type Runtime, sleep } from '../runtime/runtime.js';
 import { LastReplies, type NodeReply, phrase } from './last-replies.js';
 
-/** The end of a round of readmission. */
+/** The result of a round of readmission. */
 export interface RoundOutcome {
   /** Indexes of the nodes whose votes are known to count. */
   readonly voting: readonly number[];
@@ -28,13 +28,19 @@ export interface RoundOutcome {
   readonly reason: string;
   /** Milliseconds after which another round may help a node; null if none is needed. */
   readonly againMs: number | null;
-  /** By index, the answers of nodes that were set up otherwise, or are no masters; else null. */
+  /**
+   * By index: the answer of a node that was set up with another configuration, or is no master;
+   * null for any other node.
+   */
   readonly mismatches: readonly (NodeAnswer | null)[];
   /** True if other clients have set up the lock service in another way: see `Guard`. */
   readonly isElsewhere: boolean;
 }
 
-/** A reason why no node may be admitted. `isElsewhere`: only another configuration helps. */
+/**
+ * A reason why no node may be admitted. `isElsewhere`: other clients have set up the lock service
+ * in another way, so only another configuration helps.
+ */
 export interface Obstacle {
   readonly reason: string;
   readonly isElsewhere: boolean;
@@ -42,7 +48,8 @@ export interface Obstacle {
 
 /**
  * Another condition for an admission. It is checked before the promises. If no majority votes, it
- * is checked again after them: of two clients that begin in different ways, one sees the other.
+ * is checked again after them. So if two clients set up the service in different ways at the same
+ * time, at least one of them sees the other's set-up.
  *
  * @param isFirst true if no majority votes
  * @returns null if the nodes may be admitted
@@ -71,15 +78,15 @@ export interface ReadmittedSet {
   readonly guard?: Guard | null;
 }
 
-/** The properties of a round that is not the usual one. */
+/** The options of a round. The usual round has none. */
 export interface RoundKind {
   readonly force?: Force | null;
   readonly arrival?: Arrival | null;
 }
 
-/** The number of times that a round inspects nodes that have changed meanwhile. */
+/** Maximum number of inspections in a round. It inspects again if a node has changed meanwhile. */
 const INSPECTIONS_MAX = 5;
-/** Mean pause in milliseconds before it inspects them again. */
+/** Mean pause in milliseconds between two inspections. */
 const INSPECT_AGAIN_MS = 20;
 const AWAITS_MOVE =
   'nodes of this set wait for a move from another set, which begins its votes: see fenced nodes status';
@@ -88,8 +95,8 @@ export const RETRY_MS = 250;
 
 /**
  * One round: it inspects the nodes, nominates those without a vote, collects promises for the
- * nominations, and admits these nodes. Several clients may do this at once. A promise is to one
- * incarnation. Only the inspected incarnation carries out an ADMIT, and only once.
+ * nominations, and admits these nodes. Several clients may do this at once. A promise is valid for
+ * one incarnation. Only the inspected incarnation carries out an ADMIT, and only once.
  */
 export class ReadmissionRound {
   readonly #set: ReadmittedSet;
@@ -161,8 +168,9 @@ export class ReadmissionRound {
     const outlived = findOutlived(seen, gathering.everybody);
     if (outlived.length > 0) return this.#retire(outlived);
     if (gathering.nominations.length === 0) return this.#outcome(seen, gathering);
-    // If some nodes vote already, another client may be about to admit the rest from the first
-    // token on, not from the clock.
+    // If some nodes vote already, another client may be about to admit the others. It began at
+    // `firstToken`, but this client would begin at the clock; see planReadmission. So it inspects
+    // again first.
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.voting)) return null;
     }
@@ -191,16 +199,17 @@ export class ReadmissionRound {
   /**
    * True if all nodes were in the inspected state at the same moment.
    *
-   * One may have answered long before another. Each could then be without a vote at some time,
-   * while a majority voted all the time. Nominations of everybody would void those votes.
+   * One node may have answered long before another. So each may have lacked a vote when it
+   * answered, and yet a majority voted at every moment. To nominate all nodes would then void valid
+   * votes.
    */
   async #isMoment(seen: Inspections): Promise<boolean> {
     return isSeenAgain(seen, await this.#inspect((index) => seen[index] !== null));
   }
 
   /**
-   * Ends the incarnations that others know later ones of, so the nodes can be readmitted anew; see
-   * retire.lua.
+   * Ends these incarnations, because other nodes know later ones of the same nodes. Then the nodes
+   * can be readmitted; see retire.lua.
    */
   async #retire(outlived: readonly (Inspection & { readonly index: number })[]): Promise<null> {
     await this.#ask((node, index) => {
@@ -222,7 +231,7 @@ export class ReadmissionRound {
     const promises = replies.flatMap((reply, index): Promised[] =>
       reply?.answer === 'promised' ? [{ index, ...reply }] : [],
     );
-    // Another client does the same, and knows more by now.
+    // A node votes that had no vote when it was inspected: another client was faster.
     if (promises.some(({ index, voting }) => voting && !seen[index]?.voting)) return null;
     return planReadmission(gathering, promises, this.#set.nodes.length, seed);
   }
@@ -253,8 +262,8 @@ export class ReadmissionRound {
   }
 
   /**
-   * The votes that are known now. A node that was nominated votes only if it said so: if the
-   * reply of ADMIT was lost, that is unknown.
+   * The result of the round. A nominated node counts as voting only if its reply to ADMIT says so.
+   * If the reply was lost, its vote is unknown.
    */
   #outcome(seen: Inspections, { nominations }: Gathering): RoundOutcome {
     const replies = this.#replies;
@@ -322,12 +331,15 @@ function recoveryWaitMsOf(node: RedisNode, seen: Inspection, { longestMs }: Read
   return forgotNothing ? 0 : longestMs;
 }
 
-/** True if the nodes wait for a move, and none of them was admitted by it: none knows its floor. */
+/** True if nodes wait for a move that has admitted none of them, so none knows its lowest token. */
 function isBeforeMove(seen: Inspections): boolean {
   return seen.some((one) => one?.awaits) && !seen.some((one) => one && one.generation > 0);
 }
 
-/** Even a durable node knows no lease of the previous set that was not carried to it. */
+/**
+ * Recovery wait of a node that a move admits. If leases of the previous set may be missing, even a
+ * durable node must wait until they are over.
+ */
 function movedWaitMsOf({ isCertain }: NonNullable<Seed['moved']>, { longestMs }: Readmission) {
   return isCertain ? 0 : longestMs;
 }

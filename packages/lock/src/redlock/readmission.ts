@@ -8,7 +8,7 @@ import {
   type RoundOutcome,
 } from './readmission-round.js';
 
-/** The result of `readmit`. `ok` only if it is known to be done; see `resultOf`. */
+/** The result of `readmit`. `ok` only if the nodes concerned are known to vote; see `resultOf`. */
 export type ReadmitResult =
   | { readonly ok: true }
   | {
@@ -56,8 +56,8 @@ export class Readmissions {
       const { againMs } = outcome;
       this.#round = null;
       this.#last = outcome;
-      // Further acquisitions meet a node that cannot be readmitted yet. A round for each of them
-      // would only be load.
+      // Until the next round, further acquisitions may meet a node without a vote. A round for each
+      // of them would only be load.
       const next = (): void => (againMs === null ? this.#forgetNext() : void this.run());
       if (!this.#isClosed) {
         this.#cancelNext = this.#runtime.after(againMs ?? RETRY_MS, next, 'background');

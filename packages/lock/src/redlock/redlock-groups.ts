@@ -38,7 +38,7 @@ export interface RedlockGroupsConfig extends RedlockOptions {
   readonly next?: Readonly<Record<string, string>>;
 }
 
-/** A group with a key prefix of its own, so it may have nodes of other groups. */
+/** A group with a key prefix of its own, so it may share nodes with other groups. */
 export interface GroupConfig {
   readonly nodes: readonly NodeConfig[];
   readonly keyPrefix: string;
@@ -135,8 +135,8 @@ export class RedlockGroups extends LockService {
 
   /**
    * Moves each virtual service that has a next group, or goes on with moves that any process has
-   * begun. Call it again while one is `begun`. It is final: see `move` of `Redlock`. A virtual
-   * service that was never used begins first.
+   * begun. Call it again while one is `begun`. It is final: see `move` of `Redlock`. If a virtual
+   * service was never used, its present group begins to serve it first.
    */
   async move(options: MoveOptions = {}): Promise<readonly VirtualServiceMove[]> {
     const isForced = checkMoveOptions(options);
@@ -154,8 +154,8 @@ export class RedlockGroups extends LockService {
   /**
    * Readmits the nodes of each virtual service that may vote now, as `readmit` of `Redlock`.
    *
-   * @returns `ok` only if that is so for every virtual service. Otherwise `reason` begins with the
-   * number of the first one that it is not so for
+   * @returns `ok` only if the result for every virtual service is `ok`. Otherwise `reason` begins
+   * with the number of the first one for which it is not
    */
   async readmit(): Promise<ReadmitResult> {
     const results = await Promise.all(
@@ -199,7 +199,7 @@ export class RedlockGroups extends LockService {
     );
   }
 
-  /** The parts of a virtual service, which its first use makes. */
+  /** The parts of a virtual service. They are made on first use. */
   #service(number: number): VirtualService {
     const known = this.#services.get(number);
     if (known) return known;

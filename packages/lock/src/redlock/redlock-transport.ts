@@ -78,7 +78,7 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
     this.#readmissions.close();
     await this.localQueue.releaseHandedOver();
     const { nodes } = this;
-    // Waiters that the signal has ended give up their positions before that.
+    // Lets the waiters that the closing signal has aborted give up their queue positions first.
     await new Promise<void>((resolve) => nodes.runtime.soon(resolve));
     await nodes.givenUp(NODE_TIMEOUT_MAX_MS);
     this.wakeUps.close();
@@ -157,7 +157,7 @@ const NO_VOTE: ReadonlySet<NodeAnswer['answer']> = new Set([
   'error',
 ]);
 
-/** Publishes the nodes that did not vote, and adds a hint if nodes were set up otherwise. */
+/** Publishes the nodes that did not vote. Adds a hint if other clients set up nodes differently. */
 function explained(
   result: AcquisitionResult<HeldLock>,
   { resources }: AcquireRequest,

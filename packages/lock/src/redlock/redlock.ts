@@ -29,7 +29,7 @@ export interface RedlockConfig extends RedlockOptions {
 /** The nodes after a move. A server may be a node of both sets. */
 export interface NextSet {
   readonly nodes: readonly NodeConfig[];
-  /** Another one than those of the sets before, which no lock service has used. */
+  /** A key prefix that no lock service has used. Each set needs one of its own. */
   readonly keyPrefix: string;
   /** The node set to which the locks will move from there. */
   readonly next?: NextSet;
@@ -111,8 +111,8 @@ export class Redlock extends LockService {
    * - With `node`: the data of that node has gone back in time while its process went on. It begins
    *   anew, as if restarted.
    *
-   * If that is wrong, two clients may hold a lock at once. If a node that was given up comes back
-   * with its vote, tokens rest on the clock.
+   * If the operator is wrong, two clients may hold a lock at once. If a node that was given up
+   * comes back with its vote, the order of tokens rests on the clock.
    *
    * @returns `ok` only if a majority is known to vote. A named node must vote, too. With `force`
    * and no name, all nodes that answered must vote. Otherwise `reason` has every node's own answer.
@@ -156,7 +156,7 @@ function serviceOf(
   const parts = new NodeGroup(nodes, options, runtime).service(options);
   if (!next) return new MovableService(parts, null, runtime);
   checkFields('next', next, ['nodes', 'keyPrefix', 'next']);
-  // A first token is for nodes that were never used. Those of the next set follow on.
+  // Without `firstToken`: the tokens of the next set continue those of the present one.
   const nextOptions = resolveOptions({ maxTtlMs, fenceTtlMs, keyPrefix: next.keyPrefix });
   const following = serviceOf(next, nextOptions, runtime, [...used, keyPrefix]);
   return new MovableService(parts, following, runtime);

@@ -5,10 +5,10 @@ import type { Nodes, Ownership } from '../redis/nodes.js';
 /**
  * Releases on the nodes that were asked. Settles once a majority has decided. Never rejects.
  *
- * The nodes that were never asked count as free, unless the lease is over. So it does not wait for
- * the slowest node of a bare majority.
+ * The nodes that were never asked for the lock count as released, unless the lease is over. So if a
+ * bare majority holds the lock, the release need not wait for the slowest of these nodes.
  *
- * @param isOver true if the lease is over: others may have held the lock since
+ * @param isOver true if the lease is over: other clients may have held the lock since
  */
 export async function release(
   nodes: Nodes,

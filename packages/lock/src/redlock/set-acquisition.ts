@@ -13,7 +13,8 @@ import { SetHandle } from './set-handle.js';
 /** A lock that may become a part of a set. */
 export interface RaisableHandle extends LockHandle {
   /**
-   * Raises the token on a majority, for a set with a higher one. Never rejects.
+   * Raises the token on a majority, because another lock of the set has a higher one. Never
+   * rejects.
    *
    * @returns the number that a majority has stored, at least `token`; or why there is none
    */
@@ -34,9 +35,9 @@ export interface SetPart {
   readonly resources: readonly string[];
 }
 
-/** The part of its TTL that each lock has left when the set is complete. */
+/** The least fraction of its TTL that each lock has left when the set is complete. */
 const LEFT_MIN = 0.9;
-/** The part of its TTL that each lock has left while another one is waited for. */
+/** The least fraction of its TTL that each lock has left while the client waits for another one. */
 const LEFT_WAITING = 0.5;
 
 /** A lock that is held, with its present token and deadline. */
@@ -48,8 +49,9 @@ interface HeldPart {
 }
 
 /**
- * Takes a set of resources of several virtual services, or none. All clients take the parts in the
- * same order, one after the other. So two of them never wait for each other.
+ * Takes a set of resources of several virtual services, or none. A part of the set is the lock of
+ * all its resources in one virtual service. All clients take the parts in the same order, one after
+ * the other. So two clients never wait for each other.
  *
  * A waiter keeps the parts that it has while it waits for the next one.
  */
@@ -123,7 +125,7 @@ export class SetAcquisition implements Waiter {
     this.#waiter = null;
   }
 
-  /** Extends the parts that have less than this part of the TTL left. If one is lost, all are. */
+  /** Extends parts with less than this fraction of the TTL left. If one was lost, releases all. */
   async #renew(leftMin: number): Promise<AcquireFailure | null> {
     const { ttlMs } = this.#request;
     const limitMs = this.#runtime.nowMs() + leftMin * ttlMs;

@@ -1,13 +1,13 @@
 import { LeaseLostError } from '../core/errors.js';
 import type { LockHandle, ReleaseOutcome } from '../lease/transport.js';
 
-/** Owner ids have no such character. */
+/** A character that no owner id has. */
 const SEPARATOR = '.';
 
-/** The owner ids of the parts of a set, by the id of the whole; see `SetHandle`. */
+/** Splits the owner id of a set into the owner ids of its `count` parts. */
 export function ownersOf(owner: string, count: number): readonly string[] {
   const owners = owner.split(SEPARATOR);
-  // The services do not know an owner of another set, which is their answer.
+  // If the id is not of such a set, the services answer that its owner holds nothing.
   return Array.from({ length: count }, (_, at) => owners[at] ?? owner);
 }
 
@@ -37,7 +37,7 @@ export class SetHandle implements LockHandle {
     try {
       return Math.min(...(await Promise.all(this.#parts.map((part) => part.extend(ttlMs)))));
     } catch (error) {
-      // The other locks would only keep the next holder waiting.
+      // One lock is lost, so the lease is over. The other locks would only block the next holder.
       if (error instanceof LeaseLostError) void this.release();
       throw error;
     }

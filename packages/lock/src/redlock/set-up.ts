@@ -30,18 +30,18 @@ export function optionsOf(
   return { ...options, keyPrefix: `${options.keyPrefix}${count}/${service}:` };
 }
 
-/** Member of the list that nodes keep under the common key prefix. */
+/** The text that a node keeps under the common key prefix, in place of node names. */
 const COUNT = /^(\d+) virtual services$/;
 
 /**
- * Guards the set-up of a virtual service, so clients that are configured otherwise are refused:
+ * Guards the set-up of a virtual service, so clients with another configuration are refused:
  *
- * - Each node keeps the number of virtual services under the common key prefix, as its members.
- *   Clients without virtual services have other members. A majority of each group has the number
- *   before a virtual service begins.
+ * - Under the common key prefix of its group, a node keeps the number of virtual services in place
+ *   of node names. So it refuses clients with another number, and clients without virtual services.
+ *   A virtual service begins only after a majority of each group has stored the number.
  * - A virtual service begins in one group only.
  *
- * @param home its group
+ * @param home the group of the virtual service
  * @param isFirst true if no majority of its nodes votes
  * @returns null if its nodes may be admitted
  */
@@ -61,7 +61,7 @@ export async function mayBegin(
   return obstacles.find(({ isElsewhere }) => isElsewhere) ?? obstacles[0] ?? null;
 }
 
-/** Lets a majority of the group keep the number of virtual services. */
+/** Stores the number of virtual services on a majority of the group. @returns null on success */
 export async function mark(
   { count }: VirtualSetUp,
   { name, nodes: group, options }: ConfiguredGroup,
@@ -93,9 +93,11 @@ function described(members: readonly string[]): string {
 }
 
 /**
- * Returns null if `group` certainly does not have the virtual service. There are three such cases:
- * it never had it, it waits for a move, or a majority of its nodes is sealed for another group.
- * That group is asked, too.
+ * Returns null if `group` certainly does not serve the virtual service. There are three such cases:
+ *
+ * - The group never served it.
+ * - The group waits for a move of it.
+ * - A majority of the group is sealed for a move to another group. `mayBegin` asks that group, too.
  */
 async function lacks(
   setUp: VirtualSetUp,
