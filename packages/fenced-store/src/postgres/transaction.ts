@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from '../core/errors.js';
+import { InvalidArgumentError, type OutcomeUnknownError } from '../core/errors.js';
 import {
   fieldsOf,
   isCancellation,
@@ -18,6 +18,7 @@ import {
   stalenessOf,
 } from './failures.js';
 import type { CheckedFence } from './fence.js';
+import { HoldLimit } from './hold-limit.js';
 import type { Session } from './session.js';
 import { COMMIT, checkStatement, confirming, mayEndTransaction, opening } from './statements.js';
 
@@ -45,28 +46,27 @@ export interface FencedTransaction<Client = PostgresClient> {
 }
 
 /**
- * Runs the caller's function in one transaction that holds the ratchet, and commits.
- * Its errors say whether something was written.
+ * Runs the caller's function in one transaction, which holds the ratchet from BEGIN to COMMIT.
+ * Each error says whether something was written.
  */
 export async function runTransaction<Result, Client>(
   session: Session,
   fence: CheckedFence,
   work: (tx: FencedTransaction<Client>) => Promise<Result>,
 ): Promise<Result> {
-  const transaction = new Transaction(session, fence);
-  await transaction.begin();
-  let result: Result;
+  const transaction = await Transaction.begin(session, fence);
   try {
-    result = await work(transaction.handle<Client>());
-  } catch (thrown) {
-    throw await transaction.rollBack(thrown);
+    const result = await work(transaction.handle<Client>());
+    await transaction.commit();
+    return result;
+  } catch (error) {
+    throw await transaction.rollBack(error);
   }
-  await transaction.commit();
-  return result;
 }
 
-/** Up to this difference, the server's limit is not brought up to the lease's remaining time. */
-const LIMIT_SLACK_MS = 50;
+/** Columns beside the presented token: the transaction's id, and the version of the server. */
+const ID_AND_VERSION = `, pg_catalog.pg_current_xact_id()::pg_catalog.text AS id,
+  pg_catalog.current_setting('server_version_num') AS version`;
 
 /** Position of COMMIT in the last batch of a transaction. */
 const COMMIT_AT = 1;
@@ -76,39 +76,36 @@ class Transaction {
   readonly #session: Session;
   readonly #fence: CheckedFence;
   /** The server's id of the transaction. */
-  #id = '';
-  /** Time at which a limit was last sent to the server, and time at which that limit ends. */
-  #limitedAtMs = 0;
-  #limitedUntilMs = 0;
-  /** True if the limit is for the transaction. Before PostgreSQL 17, it is for each statement. */
-  #isLimitedAsAWhole = false;
+  readonly #id: string;
+  readonly #limit: HoldLimit;
+  /** `open` takes statements. `closed` takes none, and has not sent COMMIT. */
+  #state: 'open' | 'closed' | 'committing' = 'open';
   /** Failures since the last successful statement. The first one made the transaction fail. */
   #failures: unknown[] = [];
   /** True once the caller had the client, or sent a text that may be several statements. */
   #mayHaveEnded = false;
-  #isOver = false;
 
-  constructor(session: Session, fence: CheckedFence) {
+  private constructor(session: Session, fence: CheckedFence, id: string, limit: HoldLimit) {
     this.#session = session;
     this.#fence = fence;
+    this.#id = id;
+    this.#limit = limit;
   }
 
-  /** Sends BEGIN and the token. No statement of the caller comes before the ratchet is held. */
-  async begin(): Promise<void> {
-    const columns = `, pg_catalog.pg_current_xact_id()::pg_catalog.text AS id,
-      pg_catalog.current_setting('server_version_num') AS version`;
-    this.#countFrom(this.#fence.limitMs());
+  /** Sends BEGIN and the token. The caller's function runs after the server has accepted both. */
+  static async begin(session: Session, fence: CheckedFence): Promise<Transaction> {
+    const limit = new HoldLimit(session, fence.limitMs());
     try {
-      const statements = opening(this.#fence, columns);
-      const results = await this.#session.batch(statements);
+      const results = await session.batch(opening(fence, ID_AND_VERSION));
       const [, id, version] = fieldsOf(results.at(-1))[0] ?? [];
-      this.#id = id ?? '';
-      this.#isLimitedAsAWhole = Number(version) >= 170_000;
+      limit.isForAll = Number(version) >= 170_000;
+      return new Transaction(session, fence, id ?? '', limit);
     } catch (error) {
-      throw await failureOf(error, this.#session, this.#fence);
+      throw await failureOf(error, session, fence);
     }
   }
 
+  /** The object that the caller's function gets. */
   handle<Client>(): FencedTransaction<Client> {
     const lend = (): Client => {
       this.#mayHaveEnded = true;
@@ -129,8 +126,8 @@ class Transaction {
     if (mayEndTransaction(text, values)) this.#mayHaveEnded = true;
     try {
       const limitMs = this.#fence.limitMs();
-      if (this.#fence.hasLease) await this.#renewLimit(limitMs);
-      // A statement after COMMIT or ROLLBACK would not be fenced.
+      if (this.#fence.hasLease) await this.#limit.renew(limitMs);
+      // The transaction may have ended during the renewal: the statement would not be fenced.
       this.#requireOpen();
       const result = await this.#session.query<Row>(text, values, limitMs);
       this.#failures = [];
@@ -142,64 +139,37 @@ class Transaction {
   }
 
   #requireOpen(): void {
-    if (this.#isOver)
+    if (this.#state !== 'open')
       throw new InvalidArgumentError(
         'tx.query was called, or not awaited, when its transaction ended',
       );
   }
 
-  /**
-   * Sends the lease's remaining time as the new limit if the lease was extended. Before PostgreSQL
-   * 17, each statement has the whole limit, so a shorter one is sent as the lease runs out.
-   */
-  async #renewLimit(limitMs: number): Promise<void> {
-    const nowMs = this.#session.runtime.nowMs();
-    const isExtended = nowMs + limitMs > this.#limitedUntilMs + LIMIT_SLACK_MS;
-    const isStale = !this.#isLimitedAsAWhole && nowMs > this.#limitedAtMs + LIMIT_SLACK_MS;
-    if (!isExtended && !isStale) return;
-    this.#countFrom(limitMs);
-    try {
-      await this.#session.query('SELECT fenced.hold($1::integer)', [limitMs]);
-    } catch (error) {
-      // The transaction has failed. The caller's statement may roll back to a savepoint.
-      if (!isServerError(error) || error.code !== IN_FAILED_TRANSACTION) throw error;
-    }
-  }
-
-  #countFrom(limitMs: number): void {
-    this.#limitedAtMs = this.#session.runtime.nowMs();
-    this.#limitedUntilMs = this.#limitedAtMs + limitMs;
-  }
-
-  /** Sends COMMIT, and with it a check that this is still the same transaction. */
+  /** Sends COMMIT, and in front of it a check that this is still the same transaction. */
   async commit(): Promise<void> {
-    this.#isOver = true;
-    if (this.#fence.signal?.aborted || this.#session.lostBy)
-      throw await this.#rollBackFor(this.#session.lostBy);
-    try {
-      const results = await this.#session.batch([confirming(this.#id), COMMIT]);
-      // Invariant: only the command tag COMMIT proves a commit. In a failed transaction, the server
-      // answers COMMIT with the tag ROLLBACK, without an error.
-      if (results.at(-1)?.command !== 'COMMIT')
-        throw new Error('COMMIT was not answered with COMMIT');
-    } catch (error) {
-      throw await this.#failureOfCommit(error);
-    }
+    this.#state = 'closed';
+    const { signal } = this.#fence;
+    const { lostBy } = this.#session;
+    if (signal?.aborted || lostBy) throw notCommitted(lostBy, this.#session, signal);
+    this.#state = 'committing';
+    const results = await this.#session.batch([confirming(this.#id), COMMIT]);
+    // Invariant: only the command tag COMMIT proves a commit. In a failed transaction, the server
+    // answers COMMIT with the tag ROLLBACK, without an error.
+    if (results.at(-1)?.command !== 'COMMIT')
+      throw new Error('COMMIT was not answered with COMMIT');
   }
 
-  /** Rolls back after the caller's function has thrown. Returns the error of the transaction. */
-  async rollBack(thrown: unknown): Promise<unknown> {
-    this.#isOver = true;
+  /** Rolls back after an error. Returns the error that says whether something was written. */
+  async rollBack(error: unknown): Promise<unknown> {
+    const state = this.#state;
+    this.#state = 'closed';
     const isAlive = await this.#session.rollBack();
-    return this.#failureOrUnknown(this.#failureOfWork(thrown, isAlive), isAlive);
+    if (state === 'committing') return this.#failureOfCommit(error, isAlive);
+    const failure = state === 'open' ? this.#failureOfWork(error, isAlive) : error;
+    return this.#unlessEnded(failure, isAlive);
   }
 
-  async #rollBackFor(cause: unknown): Promise<unknown> {
-    const isAlive = await this.#session.rollBack();
-    const failure = notCommitted(cause, this.#session, this.#fence.signal);
-    return this.#failureOrUnknown(failure, isAlive);
-  }
-
+  /** The error for the caller's function, which threw. Nothing was written. */
   #failureOfWork(thrown: unknown, isAlive: boolean): unknown {
     const [first] = this.#failures;
     // A second run may succeed, even if the function threw another error because of this one.
@@ -207,38 +177,33 @@ class Transaction {
     if (thrown instanceof InvalidArgumentError || !this.#failures.includes(thrown)) return thrown;
     if (!isAlive) return notCommitted(thrown, this.#session, this.#fence.signal);
     // Before PostgreSQL 17, the limit ends the statement and not the session.
-    const isTimeOver = this.#session.runtime.nowMs() >= this.#limitedUntilMs;
-    return isTimeOver && isCancellation(thrown) ? evicted(thrown) : stalenessOf(thrown);
+    return this.#limit.isOver && isCancellation(thrown) ? evicted(thrown) : stalenessOf(thrown);
   }
 
-  async #failureOfCommit(error: unknown): Promise<unknown> {
-    const isProven = provesNoCommit(error, this.#session, COMMIT_AT);
-    const isAlive = await this.#session.rollBack();
-    // The connection was lost, or the error is not the server's: COMMIT may have been carried out.
+  /** The error for a COMMIT that did not succeed. Says "unknown" if the server may have committed. */
+  async #failureOfCommit(error: unknown, isAlive: boolean): Promise<unknown> {
     if (!isAlive || !isServerError(error)) {
-      if (!isProven) return outcomeUnknown(error, this.#session, this.#fence);
+      if (!provesNoCommit(error, this.#session, COMMIT_AT)) return this.#unknown(error);
       const failure = notCommitted(error, this.#session, this.#fence.signal);
-      return this.#failureOrUnknown(failure, isAlive);
+      return this.#unlessEnded(failure, isAlive);
     }
-    // Found by `confirming`: a statement of the caller had ended the transaction.
-    if (error.code === NOT_THE_TRANSACTION)
-      return outcomeUnknown(endedByCaller(error), this.#session, this.#fence);
+    // `confirming` found that a statement of the caller had ended the transaction.
+    if (error.code === NOT_THE_TRANSACTION) return this.#unknown(endedByCaller(error));
     // A failed transaction refuses `confirming`, too. The first failure is the reason.
     const failure = error.code === IN_FAILED_TRANSACTION ? (this.#failures[0] ?? error) : error;
-    return this.#failureOrUnknown(stalenessOf(failure), isAlive);
+    return this.#unlessEnded(stalenessOf(failure), isAlive);
   }
 
   /**
-   * Returns `failure`, which says that nothing was written. If the caller may have ended the
-   * transaction, asks the server whether it was committed. Without an answer, the outcome is
-   * unknown.
+   * Returns `failure`, which says that nothing was written. That is wrong if the caller has ended
+   * the transaction by a COMMIT. If that is possible, asks the server. Without an answer, the
+   * outcome is unknown.
    */
-  async #failureOrUnknown(failure: unknown, isAlive: boolean): Promise<unknown> {
+  async #unlessEnded(failure: unknown, isAlive: boolean): Promise<unknown> {
     if (!this.#mayHaveEnded) return failure;
     const status = isAlive ? await this.#status() : undefined;
     if (status === 'aborted') return failure;
-    const cause = status === 'committed' ? endedByCaller(failure) : failure;
-    return outcomeUnknown(cause, this.#session, this.#fence);
+    return this.#unknown(status === 'committed' ? endedByCaller(failure) : failure);
   }
 
   async #status(): Promise<string | undefined> {
@@ -248,6 +213,10 @@ class Transaction {
       (result) => fieldsOf(result)[0]?.[0] ?? undefined,
       () => undefined,
     );
+  }
+
+  #unknown(cause: unknown): OutcomeUnknownError {
+    return outcomeUnknown(cause, this.#session, this.#fence);
   }
 }
 
