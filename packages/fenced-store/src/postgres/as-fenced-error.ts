@@ -21,16 +21,16 @@ const INSIDE = ['cause', 'errors', 'driverError', 'originalError', 'meta', 'driv
  * follows `cause`, `AggregateError`, and the fields of TypeORM, Sequelize and Prisma.
  *
  * - `StaleTokenError`: a later holder has written. Give up.
- * - `ConflictError`: the server rolled back because of others, SQLSTATE 40001, 40P01 and 55P03. Run
- *   the transaction again. `resource` is empty, because the server does not name it.
+ * - `ConflictError`: the server rolled back because of concurrent transactions, SQLSTATE 40001,
+ *   40P01 and 55P03. Run the transaction again. `resource` is empty: the server does not name it.
  * - `StoreUnavailableError`: the transaction lasted longer than the lease, and the server ended it.
  * - `InvalidArgumentError`: a guarded row without a token, or a transaction that is not
  *   READ COMMITTED.
  * - `StoreSetupError`: the schema `fenced` is missing or has another version, or the role may not
  *   use it.
  *
- * In each case the transaction is rolled back. A lost reply to COMMIT gives null. If the token was
- * presented with a `writeId`, `settle` reports the outcome.
+ * In each of these cases the transaction is rolled back. A lost reply to COMMIT gives null: then
+ * `settle` reports the outcome, if the token was presented with a `writeId`.
  */
 export function asFencedError(error: unknown): FencedStoreError | null {
   const found = new Set<unknown>([error]);
@@ -57,7 +57,7 @@ function isFromServer(value: object): value is ServerError {
 /** SQLSTATEs that mean the same in every statement. */
 const ANYWHERE: readonly string[] = [STALE, LOCK_NOT_AVAILABLE, NO_TOKEN, OTHER_KIND];
 
-/** SQLSTATEs that the caller's own statements may have, too. */
+/** SQLSTATEs that may also come from the caller's own statements. The message decides. */
 const ALSO_THEIRS: readonly string[] = ['3F000', '42883', NOT_ALLOWED];
 
 function meaningOf(error: ServerError): FencedStoreError | null {
@@ -71,7 +71,7 @@ function meaningOf(error: ServerError): FencedStoreError | null {
   try {
     return isOurs ? (refusal(error, '') as FencedStoreError) : null;
   } catch {
-    // An error UF001 of somebody else.
+    // Another program raised UF001, without our facts in its detail.
     return null;
   }
 }

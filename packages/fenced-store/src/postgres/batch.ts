@@ -18,11 +18,11 @@ export interface Batch {
 
 /**
  * Sends statements in one message. The server stops at the first that fails. A fenced write thus
- * takes one round trip instead of three (decision 11).
+ * takes one round trip instead of three (docs/decisions, number 11).
  *
- * pg-native, postgres.js and a client with pg's own `pipeline` are sent one statement after the
- * other. That `pipeline` sends a Sync after each, so after a failed BEGIN the rest would commit by
- * itself.
+ * Some clients get one statement after the other: pg-native, postgres.js, and a client with the
+ * option `pipeline` of pg. That option sends a Sync after each statement. So after a failed BEGIN,
+ * the server would commit each of the others by itself.
  */
 export function sendBatch(client: SessionClient, statements: readonly Statement[]): Batch {
   const { connection, pipeline } = client as { connection?: PgConnection; pipeline?: boolean };
@@ -30,7 +30,7 @@ export function sendBatch(client: SessionClient, statements: readonly Statement[
   if (!connection?.sync || !Query?.prototype.prepare || pipeline)
     return new OneByOne(client as ConfigClient, statements, pipeline === true);
   try {
-    // The client has the caller's parsers of column types.
+    // `types` has the parsers of column types that the caller has given to the client.
     const queries = statements.map(
       ({ text, values }) => new Query({ text, values: [...(values ?? [])], types: client }),
     );
@@ -61,7 +61,7 @@ interface PgConnection {
 
 /**
  * Parse, Bind, Describe and Execute of each query, then a single Sync. After an error, the server
- * skips everything up to the Sync. pg lets others bring such a class, as pg-cursor does.
+ * skips everything up to the Sync. The `query` of pg takes any object with these methods.
  */
 class OneMessage implements Batch {
   readonly results: Promise<PostgresResult[]>;
@@ -80,7 +80,7 @@ class OneMessage implements Batch {
     const { promise, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
     const all: PostgresResult[] = [];
     for (const query of queries) {
-      // The error of a single query is a row that the caller's parsers cannot read.
+      // The server's errors go to `handleError`. This one is a row that a parser could not read.
       query.callback = (error, result) => (result ? all.push(result) : reject(error));
     }
     this.callback = (error) => (error ? reject(error) : resolve(all));
@@ -142,7 +142,7 @@ function messageOf(connection: PgConnection, queries: readonly PgQuery[]): Buffe
   return Buffer.concat(pieces);
 }
 
-/** A client that also takes pg's settings of a query. */
+/** A client whose `query` also takes an object with pg's settings of the query. */
 interface ConfigClient extends SessionClient {
   query(text: string | object, values?: unknown[]): Promise<unknown>;
 }
@@ -164,7 +164,8 @@ class OneByOne implements Batch {
     const all: PostgresResult[] = [];
     for (const { text, values = [] } of statements) {
       this.sent += 1;
-      // Without values, pg would send the text as a simple query, and its COMMIT would be obeyed.
+      // Without values, pg would send the text by the simple protocol, which allows several
+      // statements: the server would obey a COMMIT inside the caller's text.
       const query = isPg ? { text, queryMode: 'extended' } : text;
       all.push((await client.query(query, [...values])) as PostgresResult);
       this.answered += 1;

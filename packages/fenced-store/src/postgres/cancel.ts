@@ -12,7 +12,7 @@ const CANCEL_REQUEST = 80_877_102;
  * Source: PostgreSQL documentation, "Message Formats", CancelRequest. It carries no password, so it
  * needs no TLS.
  *
- * @param signal gives the request up
+ * @param signal ends the wait for the server
  */
 export async function cancelRunning(client: SessionClient, signal: AbortSignal): Promise<void> {
   const { host, port, processID, secretKey } = client as Partial<

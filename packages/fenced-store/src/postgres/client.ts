@@ -7,15 +7,15 @@ export interface PostgresResult<Row = Record<string, unknown>> {
 }
 
 /**
- * The rows of one of this library's own statements, with their columns in order. An option of the
- * caller's client may rename columns, or replace null.
+ * The rows of one of this library's own statements, each as a list of columns. Names of columns are
+ * not used, because an option of the caller's client may rename them. It may also replace null.
  */
 export function fieldsOf(result: PostgresResult<unknown> | undefined): (string | null)[][] {
   const rows = (result?.rows ?? []) as Record<string, string | null | undefined>[];
   return rows.map((row) => Object.values(row).map((field) => field ?? null));
 }
 
-/** The calls that a session makes on its connection. Those of pg are the model. */
+/** The calls that a session makes on its connection, in the form of pg's. */
 export interface SessionClient {
   query(text: string, values?: unknown[]): Promise<unknown>;
   /** `I` outside a transaction, `null` before the connection is ready. Older pg lacks it. */
@@ -26,7 +26,7 @@ export interface SessionClient {
   removeListener(event: 'notice', listener: (notice: PostgresNotice) => void): unknown;
 }
 
-/** The calls used of a connected `pg.Client`. Any driver that answers them alike will do. */
+/** The calls used of a connected `pg.Client`. Another driver with the same calls will do. */
 export interface PostgresClient extends SessionClient {
   query(text: string, values?: unknown[]): Promise<unknown>;
   /** Takes queries of other classes, such as those of pg-cursor and pg-copy-streams. */
@@ -36,7 +36,7 @@ export interface PostgresClient extends SessionClient {
 
 /** A warning of the server. */
 export interface PostgresNotice {
-  /** The routine of the server's source that sent it. */
+  /** The function in the server's source code that sent it. */
   readonly routine?: string | undefined;
 }
 
@@ -75,7 +75,7 @@ export function wasNotSent(error: unknown): boolean {
   return error instanceof Error && error.message.endsWith(' is not queryable');
 }
 
-/** SQLSTATEs of a transaction that was rolled back because of others. A further try may succeed. */
+/** SQLSTATEs of a rollback because of concurrent transactions. A further attempt may succeed. */
 export const SERIALIZATION_FAILURES: readonly string[] = ['40001', '40P01'];
 
 export function isSerializationFailure(error: unknown): error is ServerError {
@@ -87,7 +87,7 @@ export function isEviction(error: unknown): boolean {
   return isServerError(error) && ['25P03', '25P04'].includes(error.code);
 }
 
-/** True if the server ended the statement on request. */
+/** True if the server ended the statement, after a cancel request or at its time limit. */
 export function isCancellation(error: unknown): error is ServerError {
   return isServerError(error) && error.code === '57014';
 }

@@ -11,7 +11,7 @@ import type { Runtime } from './runtime.js';
 import { Session } from './session.js';
 import { type WaitLimit, within } from './within.js';
 
-/** Lends connections of the caller's pool, or the caller's only client to one user at a time. */
+/** Lends connections of the caller's pool, or the caller's single client to one user at a time. */
 export class Connections {
   /** Default limit for a wait. */
   readonly holdMs: number;
@@ -21,7 +21,7 @@ export class Connections {
   constructor(pool: PostgresPool | PostgresClient | PostgresJs, holdMs: number, runtime: Runtime) {
     this.holdMs = holdMs;
     this.runtime = runtime;
-    // In pg, pools and clients have `connect` and `query`. Only clients quote literals.
+    // In pg, both pools and clients have `connect` and `query`. Only clients have `escapeLiteral`.
     this.#borrow = (limitMs) =>
       'escapeLiteral' in pool
         ? borrowClient(pool, runtime, limitMs)
@@ -29,8 +29,8 @@ export class Connections {
   }
 
   /**
-   * Runs `use` on a connection that is ready for a transaction. If the signal aborts meanwhile, the
-   * running statement is cancelled.
+   * Runs `use` on a connection that is ready for a transaction. If the signal aborts before `use`
+   * has ended, the running statement is cancelled.
    *
    * @throws {StoreUnavailableError} no connection within the limit
    * @throws {StoreSetupError} address, credentials or the connection's state are wrong
@@ -54,11 +54,11 @@ export class Connections {
   }
 
   /**
-   * Sends a question, which has no transaction to be ended by a signal.
+   * Sends a question: any statement outside a fenced transaction. No signal cancels it.
    *
    * @param meaningOf makes the error for the server's refusal
    * @param lost makes the error for a lost answer
-   * @param undo ends a transaction that the question may have left open
+   * @param undo the statement that ends a transaction which the question may have left open
    */
   ask<Answer>(
     question: (session: Session) => Promise<Answer>,
@@ -102,8 +102,9 @@ function lender(pool: PostgresPool | PostgresJs): Connect {
 }
 
 /**
- * A server that is going down may greet and say goodbye in one packet. Its error then comes before
- * a promise resolves, and without a listener it would end the process. Hence the callback.
+ * Borrows by a callback. A server that is shutting down may accept a connection and end it in one
+ * packet. That error comes before a promise resolves, when the connection has no listener yet, and
+ * would end the process.
  */
 function borrowFrom(connect: Connect, runtime: Runtime, limitMs: number): Promise<Session> {
   const { promise, resolve, reject } = Promise.withResolvers<Session>();
@@ -121,7 +122,7 @@ function borrowFrom(connect: Connect, runtime: Runtime, limitMs: number): Promis
   return promise;
 }
 
-/** The end of the last use of each client. Stores that share a client share it. */
+/** The end of the last use of each client. It is global, because stores may share a client. */
 const lastUses = new WeakMap<PostgresClient, Promise<unknown>>();
 
 async function borrowClient(
@@ -134,20 +135,22 @@ async function borrowClient(
   lastUses.set(client, promise);
   await before;
   const giveBack = (_: Error | undefined, pending?: Promise<unknown>): void => {
-    // A statement that was given up may still run, and leave a transaction open.
+    // A statement that was given up may still run, and leave a transaction open. The next user
+    // waits for its end, and for the ROLLBACK.
     resolve(pending?.catch(() => undefined).then(() => client.query('ROLLBACK').catch(() => {})));
   };
   return new Session(client, giveBack, { runtime, limitMs, isPools: false });
 }
 
-/** The reason why there is no connection. Nothing was sent. */
+/** The error for a connection that could not be made. Nothing was sent. */
 function connectFailure(error: unknown): Error {
   const { code = '', message = String(error) } = error as { code?: string; message?: string };
   const report = `no connection to PostgreSQL: ${message || code}`;
   const isSetup = isServerError(error)
     ? // Role or password refused, database unknown, or no right to connect to it.
       /^(28|3D|42501)/.test(code)
-    : // pg has no codes of its own. Apart from network and time limit, TLS or password do not fit.
+    : // An error of pg itself has no code. If it reports no lost connection and no time limit, then
+      // TLS or the password is wrong.
       code === 'ENOTFOUND' || (code === '' && !/terminated|timeout/i.test(message));
   return isSetup
     ? new StoreSetupError(`${report}; check address, database, role, password and TLS`, {

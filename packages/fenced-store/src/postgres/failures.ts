@@ -17,7 +17,7 @@ import type { CheckedFence } from './fence.js';
 import type { Session } from './session.js';
 
 // SQLSTATEs of schema.sql.
-/** The token is lower than the highest. */
+/** The token is lower than the highest of its resource. */
 export const STALE = 'UF001';
 /** A guarded row was written without a token, or a guarded table would be truncated. */
 export const NO_TOKEN = 'UF002';
@@ -25,13 +25,13 @@ export const NO_TOKEN = 'UF002';
 export const NOT_THE_TRANSACTION = 'UF003';
 /** The transaction is not READ COMMITTED, READ WRITE. */
 export const OTHER_KIND = 'UF004';
-/** Other roles may take the guard away. */
+/** Other roles have the right to remove the guard. */
 export const GUARD_IN_DANGER = 'UF005';
 
 // SQLSTATEs of PostgreSQL.
 export const NOT_ALLOWED = '42501';
 export const LOCK_NOT_AVAILABLE = '55P03';
-/** The transaction had failed before. The server accepts only its end. */
+/** An earlier statement made the transaction fail. The server accepts only ROLLBACK, also TO. */
 export const IN_FAILED_TRANSACTION = '25P02';
 
 /** The resources in one string, for messages and errors. */
@@ -39,7 +39,7 @@ function nameOf(fence: Pick<CheckedFence, 'resources'>): string {
   return fence.resources.join(', ');
 }
 
-/** The statements of a batch that is a transaction or the beginning of one. */
+/** Positions of statements in a batch that is a transaction, or the beginning of one. */
 export interface BatchParts {
   /** Number of this library's statements before the caller's. @default all */
   readonly ours?: number;
@@ -48,8 +48,8 @@ export interface BatchParts {
 }
 
 /**
- * Ends the transaction and returns the error that the failure of a batch means. A serialization
- * failure is returned as it is: the transaction is run again.
+ * Rolls back after a failed batch, and returns the error for the caller. A serialization failure is
+ * returned unchanged, because the transaction is then run again.
  */
 export async function failureOf(
   error: unknown,
@@ -59,21 +59,21 @@ export async function failureOf(
 ): Promise<unknown> {
   // The lease ended during the wait for a connection.
   if (error instanceof InvalidArgumentError) return error;
-  // A value could not be encoded.
+  // A value could not be encoded, so nothing was sent.
   if (session.progress.sent === 0) return error;
   const isOurs = session.progress.answered < ours;
-  // An error of the server that leaves the session alive undid the transaction. Any other error
-  // can follow a commit.
+  // If the server sent the error, and the session still lives, the transaction is undone. Any other
+  // error may come after a commit.
   const isAlive = await session.rollBack();
   if (isAlive && isServerError(error))
     return isOurs ? refusal(error, nameOf(fence)) : stalenessOf(error);
   if (!provesNoCommit(error, session, commitAt)) return outcomeUnknown(error, session, fence);
-  // A value or a row could not be converted.
+  // The driver could not convert a value or a row.
   if (isAlive && !isOurs) return error;
   return notCommitted(error, session, fence.signal);
 }
 
-/** The error that the server's refusal of a statement of this library means. */
+/** Turns the server's refusal of a statement of this library into the error for the caller. */
 export function refusal(error: ServerError, resource: string): Error {
   const { code, message, hint } = error;
   if (isSerializationFailure(error)) return error;
@@ -125,7 +125,7 @@ export function stalenessOf(error: unknown): unknown {
   return isServerError(error) && error.code === STALE ? staleToken(error) : error;
 }
 
-/** The connection was lost, or closed for the caller's signal, before COMMIT was sent. */
+/** The error for a connection that was lost, or closed by the signal, before COMMIT was sent. */
 export function notCommitted(
   error: unknown,
   session: Session,
@@ -141,7 +141,7 @@ export function notCommitted(
   );
 }
 
-/** The server ended the transaction because it lasted too long. */
+/** The error for a transaction that the server ended because it lasted too long. */
 export function evicted(cause: unknown): StoreUnavailableError {
   return new StoreUnavailableError(
     'the transaction lasted longer than the lease or holdMs, and the server ended it: nothing was written',
@@ -152,8 +152,8 @@ export function evicted(cause: unknown): StoreUnavailableError {
 /**
  * True if the server certainly did not carry out the COMMIT at this position of the last batch.
  *
- * Either COMMIT was not sent, or the server reported an eviction before it answered the statement
- * in front of COMMIT. Other errors prove nothing: PgBouncer sends its own in the server's place.
+ * Either COMMIT was not sent. Or the server ended the session because of its time limit, before it
+ * answered the statement in front of COMMIT. Other errors prove nothing: they may be PgBouncer's.
  */
 export function provesNoCommit(error: unknown, session: Session, commitAt: number): boolean {
   const { sent, answered } = session.progress;

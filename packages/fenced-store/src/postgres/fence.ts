@@ -9,7 +9,7 @@ import { InvalidArgumentError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 
-/** PostgreSQL's three levels. READ UNCOMMITTED is READ COMMITTED there. */
+/** PostgreSQL's three levels. The server treats READ UNCOMMITTED as READ COMMITTED. */
 export type IsolationLevel = 'read committed' | 'repeatable read' | 'serializable';
 
 /** The token of a writer, with its resource and its time limits. */
@@ -26,17 +26,17 @@ export interface Fence {
    * wait for a connection or a statement, and prevents COMMIT.
    */
   readonly lease?: { remainingMs(): number; readonly signal?: AbortSignal };
-  /** Has the effects of the lease's signal, for locks without one. */
+  /** Acts as `lease.signal` does, for a lock whose leases have no signal. */
   readonly signal?: AbortSignal;
   /**
-   * Number of attempts, if the server rolls the transaction back because of others (SQLSTATE 40001
-   * and 40P01).
+   * Number of attempts, if the server rolls the transaction back because of concurrent ones
+   * (SQLSTATE 40001 and 40P01).
    * @default 10
    */
   readonly attemptsMax?: number;
   /**
-   * A name for the write, from `newWriteId`, for one use. The transaction notes it in a row of
-   * 40 bytes, which is kept for a day. `settle` then reports the outcome, also to another process.
+   * An id from `newWriteId`, for this write only. The transaction notes it in a row of 40 bytes,
+   * which is kept for a day. `settle` then reports the outcome, also to another process.
    */
   readonly writeId?: string;
 }
@@ -117,10 +117,10 @@ function checkResources(resource: string | readonly string[]): readonly string[]
 const WRITE_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-([47])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
 /**
- * True for an id of `newWriteId`, a UUID of version 7. False for one of version 4, which the errors
- * of other writes have.
+ * True for an id of `newWriteId`, a UUID of version 7, which the database notes. False for a UUID
+ * of version 4, which only the error of a write without `writeId` contains.
  *
- * @throws {InvalidArgumentError} it is neither
+ * @throws {InvalidArgumentError} the id is neither
  */
 export function isNoted(writeId: unknown): boolean {
   const [, version] = WRITE_ID.exec(typeof writeId === 'string' ? writeId : '') ?? [];

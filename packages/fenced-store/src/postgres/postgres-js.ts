@@ -30,7 +30,7 @@ interface Query extends PromiseLike<Result | Result[]> {
 
 /** A connection inside postgres.js. */
 interface Connection {
-  /** A function of the transaction that has the connection; null if none has it. */
+  /** Set by the transaction that owns the connection; null if none owns it. */
   readonly reserved: unknown;
   terminate(): void;
 }
@@ -73,13 +73,13 @@ class TransactionEndedError extends Error implements ServerError {
  * A connection of postgres.js, with the calls of a `pg.PoolClient`.
  *
  * Invariant: until its release, a transaction is open, because postgres.js takes the connection
- * back otherwise. So COMMIT and ROLLBACK begin another one.
+ * back otherwise. So COMMIT and ROLLBACK are sent with AND CHAIN, which begins another transaction.
  */
 class PostgresJsClient extends EventEmitter implements LentClient {
   readonly native: Unsafe;
   readonly #sql: PostgresJs;
   #lostBy: unknown;
-  /** The connection, and its mark while it is ours. Both are set by the first statement. */
+  /** The connection, and its `reserved` while it is ours. Both are set by the first statement. */
   #connection: Connection | undefined;
   #mark: unknown;
   #last: Query | undefined;
@@ -91,7 +91,8 @@ class PostgresJsClient extends EventEmitter implements LentClient {
     super();
     this.#sql = sql;
     this.native = transaction;
-    // An empty statement shows which connection this is. A statement with values would not.
+    // An empty statement shows which connection this is: postgres.js calls `onexecute` for it, and
+    // not for the first run of a statement with values.
     this.#send('').catch(() => undefined);
   }
 
@@ -105,7 +106,8 @@ class PostgresJsClient extends EventEmitter implements LentClient {
   }
 
   get processID(): number | undefined {
-    // A cancelled COMMIT only stops waiting for standbys. Its warning does not reach us.
+    // No COMMIT is cancelled: the server would only stop waiting for standbys, and its warning
+    // about that does not reach this class.
     return this.#isCommitting ? undefined : this.#last?.state?.pid;
   }
 
@@ -116,7 +118,7 @@ class PostgresJsClient extends EventEmitter implements LentClient {
   async query(text: string, values?: unknown[]): Promise<unknown> {
     const [, kind] = /^BEGIN (.*)/.exec(text) ?? [];
     if (kind !== undefined) {
-      // The next statement waits for it.
+      // The next statement waits for the answer.
       this.#begun = this.#send(`SET TRANSACTION ${kind}`);
       this.#begun.catch(() => undefined);
       return { command: 'BEGIN', rowCount: null, rows: [] };
@@ -144,7 +146,7 @@ class PostgresJsClient extends EventEmitter implements LentClient {
     this.#begun = null;
     this.#isCommitting = true;
     try {
-      // The limit of statements would end the wait for standbys.
+      // `statement_timeout` would end COMMIT's wait for synchronous standbys.
       return await this.#send('SET LOCAL statement_timeout = 0; COMMIT AND CHAIN');
     } finally {
       this.#isCommitting = false;
@@ -195,7 +197,7 @@ class PostgresJsClient extends EventEmitter implements LentClient {
   release(error?: Error | boolean): void {
     if (!this.#isOurs) return;
     if (error) this.#connection?.terminate();
-    // After that, postgres.js takes the connection back.
+    // After a ROLLBACK, postgres.js takes the connection back.
     else this.native.unsafe('ROLLBACK').then(undefined, () => undefined);
     this.#lostBy = new Error('the connection was given back');
   }
@@ -206,7 +208,7 @@ function sendable(values: unknown[] = []): never[] {
   return values.map((value) => value ?? null) as never[];
 }
 
-/** Errors of the socket and of the connection have a number. Those of a value have none. */
+/** Errors of the connection have an `errno`. Errors of a value that cannot be sent have none. */
 function isLoss(error: unknown): boolean {
   return !isServerError(error) && 'errno' in Object(error);
 }

@@ -17,7 +17,7 @@ export async function runQuery<Row>(
   return results[before.length] as PostgresResult<Row>;
 }
 
-/** Presents the token and commits. All writes with lower tokens are committed or refused then. */
+/** Presents the token and commits. From then on, no write with a lower token can commit. */
 export async function runClaim(session: Session, fence: CheckedFence): Promise<void> {
   await runBatch(session, fence, claiming(fence, fence.writeId));
 }

@@ -76,7 +76,7 @@ export interface RecordUpdateOptions extends RecordOptions {
   readonly attemptsMax?: number;
 }
 
-/** Number of attempts, if the server rolls a statement back because of other transactions. */
+/** Number of attempts, if the server rolls a statement back because of concurrent transactions. */
 const ATTEMPTS_MAX = 10;
 
 const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
@@ -87,7 +87,8 @@ export const STATEMENTS: Readonly<
   put: 'SELECT fenced.put_record($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4, $5, $6)::pg_catalog.text',
   get: GET,
   /**
-   * Writes to the log, too, and so waits for synchronous standbys: its answer outlives a failover.
+   * Also writes to the WAL, and so waits for synchronous standbys, which may lack the latest write.
+   * After a failover to one of them, the answer is still true.
    */
   getLasting: `${GET}, pg_catalog.pg_logical_emit_message(true, 'fenced', '')`,
   claim: 'SELECT FROM fenced.claim_record($1, $2, $3)',
@@ -202,8 +203,8 @@ export class FencedRecords {
   }
 
   /**
-   * Reports the outcome of a write or a deletion. `applied` is certain until somebody writes after
-   * it. Everything else is `unknown`: the write may precede another one, or may still be under way.
+   * Reports the outcome of a write or a deletion: `applied` while the document has this write.
+   * Otherwise `unknown`, because another write may have replaced it, or it may still be under way.
    */
   async settle(
     id: string,
@@ -318,7 +319,8 @@ export class FencedRecords {
   }
 
   /**
-   * Sends a statement about a document until the server does not roll it back because of others.
+   * Sends a statement about a document, again while the server rolls it back because of concurrent
+   * transactions.
    */
   async #ask<Fields = Row>(
     id: string,
@@ -339,6 +341,8 @@ export class FencedRecords {
       if (cause === signal?.reason) return signal?.reason;
       return (wasNotSent(cause) ? lost : onLost)(cause);
     };
+    // One statement leaves no transaction open. So `SELECT`, which does nothing, takes the place of
+    // ROLLBACK.
     return untilSerialized(this.#retried(id, signal), () =>
       this.#connections.ask(question, meaning, noAnswer, 'SELECT'),
     );

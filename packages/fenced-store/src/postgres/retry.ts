@@ -11,12 +11,12 @@ export interface Retried {
   readonly runtime: Runtime;
   readonly signal: AbortSignal | undefined;
   readonly attemptsMax: number;
-  /** For the event of a further attempt. */
+  /** Facts for the event that reports a further attempt. */
   readonly place: Omit<StoreEvent, 'store'>;
 }
 
 /**
- * Runs `attempt` until the server does not roll it back because of others.
+ * Runs `attempt`, again while the server rolls it back because of concurrent transactions.
  *
  * @throws {ConflictError} each of `attemptsMax` attempts was rolled back
  * @throws the signal's reason, and the other errors of `attempt`
@@ -39,7 +39,7 @@ export async function untilSerialized<Result>(
 /**
  * Waits before the next attempt: a random time up to a bound that doubles from 20 to 500 ms.
  *
- * @throws {ConflictError} that was the last attempt
+ * @throws {ConflictError} `attempt` was the last one
  */
 export async function backOff(retried: Retried, attempt: number, error?: unknown): Promise<void> {
   const { runtime, signal, attemptsMax, place } = retried;

@@ -7,8 +7,9 @@
 --
 --   SELECT fenced.present('invoice/42', 34);
 --
--- Under REPEATABLE READ and SERIALIZABLE, also call it before, in a transaction of its own. The
--- library does so. A snapshot from before the wait lacks the last writes of the earlier holder.
+-- Under REPEATABLE READ and SERIALIZABLE, also call it before, in a transaction of its own, as the
+-- library does. `present` waits for an earlier holder. A snapshot from before that wait would lack
+-- the last writes of that holder.
 --
 -- SQLSTATEs, none of which is to be retried:
 -- - UF001: the token is stale, and stays so for ever
@@ -43,7 +44,7 @@ BEGIN
       USING ERRCODE = 'insufficient_privilege',
         HINT = format('Install as that role: SET ROLE %I', stranger);
   END IF;
-  -- Read, not called.
+  -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
   IF installed NOT IN (4, 5) THEN
@@ -65,17 +66,18 @@ $$;
 
 CREATE SCHEMA IF NOT EXISTS fenced;
 
--- The highest committed token of each resource. Only `prune` deletes rows, below a floor. No index
--- has a changing column, and pages have room, so updates are HOT.
+-- The highest committed token of each resource. Only `prune` deletes rows, and then a floor stands
+-- for their tokens. Columns that change are in no index, and pages have room, so updates are HOT.
 CREATE TABLE IF NOT EXISTS fenced.ratchet (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
   token bigint NOT NULL CHECK (token > 0),
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 70);
 
--- Invariant: no pruned resource that begins with `prefix` ever had a token above `token`. The
--- highest floor over a resource counts as its token if it has no row. Each round of pruning updates
--- the row of the empty prefix, for transactions with an older snapshot.
+-- Invariant: no pruned resource that begins with `prefix` ever had a token above `token`. If a
+-- resource has no row, the highest floor over it counts as its token. Each round of pruning also
+-- updates the row of the empty prefix. `advance` locks that row, and so fails if its snapshot is
+-- older than the round.
 CREATE TABLE IF NOT EXISTS fenced.floor (
   prefix text PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
   token bigint NOT NULL CHECK (token >= 0),
@@ -84,8 +86,8 @@ CREATE TABLE IF NOT EXISTS fenced.floor (
 INSERT INTO fenced.floor (prefix, token) VALUES ('', 0) ON CONFLICT DO NOTHING;
 
 -- The outcomes of writes, kept for a day. The write's own transaction inserts its row, so the row
--- is there if that committed. Or `settle` inserts it, and the write can never commit. Ids are UUIDs
--- of version 7, which begin with the time.
+-- is there if that transaction committed. If `settle` inserts the row before, the write's insertion
+-- fails, and the write never commits. Ids are UUIDs of version 7, which begin with the time.
 CREATE TABLE IF NOT EXISTS fenced.write (
   id uuid PRIMARY KEY,
   applied boolean NOT NULL
@@ -144,18 +146,20 @@ LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
 -- The transaction then holds the resource until it ends, beside others with the same token only.
 --
 -- Invariant: a token is raised under the exclusive advisory lock of the resource, and an equal
--- token is used under the shared one. So under the lock no other token is on its way, and the next
--- read is final. Under READ COMMITTED its snapshot is younger than the lock. Under the other levels
--- it may be older, so the read also locks the row, which fails with 40001 if the row changed
--- meanwhile. A read before the lock decides only refusals, because tokens never fall.
+-- token is used under the shared one. So under the lock, no transaction with another token is under
+-- way, and the next read of the row is final. Under READ COMMITTED, the snapshot of that read is
+-- younger than the lock. Under the other levels it may be older. There, the read also locks the
+-- row, and fails with 40001 if the row has changed since the snapshot. The read before the lock can
+-- only refuse a token, which is final, because tokens never fall.
 --
 -- Invariant: `prune` deletes a row under the exclusive lock, after it raised a floor to the row's
--- token. So under the lock, a missing row implies its floor. If the snapshot is older than the
--- floor, locking the row of the empty prefix fails with 40001.
+-- token. So if the row is missing under the lock, its floor is there. If the snapshot is older than
+-- the floor, locking the floor's row of the empty prefix fails with 40001.
 --
--- Row locks alone would not do. New sharers pass a writer that waits, so the overlapping
--- transactions of an old holder starve its successor. Each also writes the page and the log. Two
--- resources with the same hash wait for each other, and nothing worse.
+-- Row locks alone would not do. The server grants a shared row lock even if another transaction
+-- waits for the exclusive one. So overlapping transactions of an old holder would starve its
+-- successor. Each row lock also writes to the page and the WAL. An advisory lock is named by a
+-- hash. If two resources have the same hash, they wait for each other, which is harmless.
 CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -224,8 +228,8 @@ LANGUAGE sql
 AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
 
 -- Limits the rest of the transaction. When the time is over, the server ends it and its session.
--- PostgreSQL 17 has such a limit. Before, each statement and each pause between two is limited.
--- tcp_user_timeout ends a connection whose client takes no more rows.
+-- Servers before PostgreSQL 17 have no such limit. There, each statement and each pause between two
+-- statements is limited. tcp_user_timeout ends a connection whose client takes no more rows.
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -272,7 +276,8 @@ BEGIN
     coalesce(fenced.presented(), '{}')
       || (SELECT jsonb_object_agg(n, present.token) FROM unnest(resources) n)), true);
   IF hold_ms IS NOT NULL THEN
-    -- Only now: a wait that takes too long ends with an error, and not with the session.
+    -- Only after the wait: if the wait is too long, `lock_timeout` ends it with an error, and the
+    -- session goes on.
     PERFORM fenced.hold(fenced.stricter(CASE
       WHEN current_setting('server_version_num')::integer >= 170000 THEN 'transaction_timeout'
       ELSE 'idle_in_transaction_session_timeout' END, fenced.left_ms(ends))::integer);
@@ -296,8 +301,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource),
   fenced.floor_of(highest.resource)) $$;
 
--- Raises UF003 unless this is still the transaction `started`. It travels with COMMIT, so that
--- statements after an end of the fenced transaction are not reported as fenced.
+-- Raises UF003 unless this is still the transaction `started`. The library calls it right before
+-- COMMIT. If a statement of the caller ended the transaction, those after it were not fenced.
 CREATE OR REPLACE FUNCTION fenced.confirm(started xid8) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -309,8 +314,9 @@ END
 $$;
 
 -- Deletes up to 1024 notes of applied writes that are older than a day: four times as many as were
--- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. One
--- transaction at a time, and none whose snapshot may be older than the deletion.
+-- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. Only
+-- one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
+-- could meet rows that are deleted already, and fail with 40001.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -338,13 +344,13 @@ BEGIN
   IF wait_ms IS NOT NULL THEN
     PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', wait_ms), true);
   END IF;
-  -- Notes are kept for an hour more. Ids of another version than 7 have no time.
+  -- Notes are kept for 24 hours, so none of a younger id is deleted. Only version 7 has a time.
   IF made_at > clock_timestamp() - interval '23 hours' AND substr(digits, 13, 1) = '7' THEN
     INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
-  -- An entry in the log makes this transaction wait for synchronous standbys, which may lack the
-  -- write.
+  -- An entry in the WAL makes the COMMIT of this transaction wait for synchronous standbys. Without
+  -- it, they may still lack the write that is reported here.
   PERFORM pg_logical_emit_message(true, 'fenced', '');
   RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'not-applied' ELSE 'unknown' END;
 EXCEPTION WHEN lock_not_available THEN
@@ -429,7 +435,8 @@ DECLARE
   floor CONSTANT bigint := fenced.floor_of(prefix);
   locked text[];
 BEGIN
-  -- Each deleted resource takes an entry of the server's lock table until the transaction ends.
+  -- Few pages at once: each deleted resource takes an entry of the server's lock table until the
+  -- transaction ends.
   IF (page >= 0 AND pages BETWEEN 1 AND 64) IS NOT TRUE THEN
     RAISE EXCEPTION 'a page is 0 or more, and 1 to 64 are pruned at once'
       USING ERRCODE = 'invalid_parameter_value';
@@ -453,8 +460,8 @@ END
 $$;
 
 -- Called by the triggers of guarded tables for each row. It runs as the role that writes, which
--- needs the right to present tokens. The setting alone proves nothing, so the ratchet checks its
--- token.
+-- needs the right to present tokens. Any role can change the setting that `presented` reads, so
+-- `advance` checks the token again.
 CREATE OR REPLACE FUNCTION fenced.require(resource text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -469,7 +476,7 @@ BEGIN
 END
 $$;
 
--- TRUNCATE does not name its rows.
+-- A trigger for TRUNCATE does not see the rows, so it cannot check their tokens.
 CREATE OR REPLACE FUNCTION fenced.refuse_truncate() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -489,8 +496,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner AND r.rolsuper IS NOT TRUE
 $$;
 
--- The SQL of a view's expression, with every name resolved. The settings fix the text of a row's
--- resource, whatever a writer's settings are: the triggers have the same.
+-- The SQL of a view's expression, with every name resolved. The triggers' functions get the same
+-- settings: a row's resource has the same text, whatever the settings of a writer's session are.
 CREATE OR REPLACE FUNCTION fenced.resolved(reading regclass) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET DateStyle = 'ISO, MDY' SET IntervalStyle = 'postgres' SET TimeZone = 'UTC' SET bytea_output = 'hex'
@@ -527,15 +534,16 @@ BEGIN
   PERFORM fenced.unguard(target);
   routine := format('%I.%I', relation.nspname, 'fenced_guard_' || target::oid);
 
-  -- A view makes the server read the expression with the caller's path, and keep the objects that
-  -- its names mean. Until the path is restored, each statement here is qualified.
+  -- A view makes the server read the expression with the caller's path, and remember the objects
+  -- that its names mean. Until the path is restored, names in this function have their schema.
   reading := format(E'CREATE VIEW %s AS SELECT (%s\n)::pg_catalog.text AS fenced_resource FROM ONLY %s AS %I',
     routine, expression, target, relation.relname);
   PERFORM set_config('search_path', path, true);
   EXECUTE reading;
   PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
-  -- The owner of an object in the expression decides its result, and runs code as every writer.
+  -- The owner of a function in the expression could change its result, and would run code with the
+  -- rights of every writer.
   FOR part IN
     WITH RECURSIVE used (classid, objid) AS (
       SELECT d.refclassid, d.refobjid FROM pg_depend d JOIN pg_rewrite v ON d.classid = 'pg_rewrite'::regclass AND d.objid = v.oid
@@ -571,8 +579,8 @@ BEGIN
 
   resource := fenced.resolved(routine::regclass);
   EXECUTE format('DROP VIEW %s', routine);
-  -- Triggers lack some values, such as the row as a value of the table's type. Such an expression
-  -- fails here, and not when the first row is written.
+  -- A trigger lacks some values, such as the row as a value of the table's type. This view lacks
+  -- them, too, so the expression fails here, and not when the first row is written.
   EXECUTE format('CREATE VIEW %s AS SELECT %s FROM (SELECT r.* FROM ONLY %s AS r) AS %I', routine, resource, target, relation.relname);
   EXECUTE format('DROP VIEW %s', routine);
   settings := (SELECT string_agg(format('SET %s = %L', split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)), ' ')
@@ -620,9 +628,9 @@ $guard$;
 -- first. For the owner of the table. The names in the expression keep the meaning that they have
 -- for the caller now.
 --
--- The row trigger is a constraint trigger, which no role can replace. It comes AFTER, so it sees
--- the stored row. It is ENABLE ALWAYS, so replication does not pass it. Later partitions are
--- guarded against everything but their own TRUNCATE, until this is called again.
+-- The row trigger is a constraint trigger, which no role can replace. It is an AFTER trigger, so it
+-- sees the stored row. It is ENABLE ALWAYS, so it also fires for replicated rows. A partition that
+-- is created later is guarded, except against its own TRUNCATE, until this is called again.
 CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
 LANGUAGE sql VOLATILE
 RETURN fenced.guard_by_path(target, expression, pg_catalog.current_setting('search_path'));
@@ -636,7 +644,7 @@ AS 'SELECT md5(pg_get_functiondef(routine))';
 CREATE OR REPLACE FUNCTION fenced.guards() RETURNS TABLE (target regclass, expression text, problem text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass,
-    -- Its arguments are the digest, of 32 bytes, and the expression. A zero byte ends each.
+    -- The trigger's arguments are the digest (32 bytes) and the expression. A zero byte ends each.
     CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding()) END,
     nullif(concat_ws('; ',
       CASE WHEN t.oid IS NULL THEN 'its trigger is gone'
@@ -695,7 +703,7 @@ BEGIN
   INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
     SELECT put_record.collection, put_record.id, put_record.body, put_record.token, 1,
       put_record.write_id
-    -- Rows stay for ever. So a version that is expected now cannot come later.
+    -- Rows are never deleted. So without a row, no version was ever there that could be expected.
     WHERE coalesce(expected, 0) = 0 OR EXISTS (SELECT FROM fenced.record r
       WHERE r.collection = put_record.collection AND r.id = put_record.id)
     ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
@@ -713,8 +721,9 @@ BEGIN
 END
 $$;
 
--- Raises the ratchet of a document, and gives the document as this token protects it. The body is
--- NULL if it was deleted, or never written; then it gets a row of version 0.
+-- Raises the ratchet of a document, and returns the document. From now on, no lower token can
+-- change it. The body is NULL if the document was deleted, or never written. A document without a
+-- row gets one, with the version 0.
 CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, claimed bigint)
 RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -9,13 +9,16 @@ import { within } from './within.js';
 /** Extra time for an answer, after a limit that the server itself keeps. */
 const ANSWER_GRACE_MS = 1_000;
 
-/** PostgreSQL's routine that waits for synchronous standbys. Routine names are not translated. */
+/**
+ * PostgreSQL's routine that waits for synchronous standbys. Notices name the routine that sent
+ * them. That name is not translated, as their text is.
+ */
 const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
 
 /**
  * Gives a connection back to its owner.
  *
- * @param lostBy the reason why it cannot be used any more
+ * @param lostBy the reason why the connection cannot be used any more, if there is one
  * @param pending an answer or a cancellation that is still on its way
  */
 type GiveBack = (lostBy: Error | undefined, pending: Promise<unknown> | undefined) => void;
@@ -42,8 +45,8 @@ export class Session {
   #cancelling: Promise<void> | undefined;
   #isClosed = false;
   /**
-   * True if the server gave up a wait for a synchronous standby. It then answers as if the write
-   * were safe, and only a notice says that a failover may lose it.
+   * True if the server gave up a wait for a synchronous standby. It still reports success. Only a
+   * notice says that a failover may lose the write.
    */
   #lacksStandby = false;
 
@@ -71,7 +74,8 @@ export class Session {
   }
 
   /**
-   * In a transaction of the owner, our BEGIN would do nothing, and our COMMIT would end theirs.
+   * Refuses a connection whose owner has left a transaction open. Our BEGIN would do nothing there,
+   * and our COMMIT would end the owner's transaction.
    *
    * @throws {StoreSetupError}
    */
@@ -86,7 +90,7 @@ export class Session {
     throw this.lostBy;
   }
 
-  /** Sends one statement. The server is expected to end it within `limitMs`. */
+  /** Sends one statement. The server is expected to end the statement within `limitMs`. */
   query<Row>(
     text: string,
     values?: readonly unknown[],
@@ -131,8 +135,9 @@ export class Session {
   }
 
   /**
-   * Cancels the running statement, because the caller's signal aborted. Its answer reports the
-   * outcome. If none comes, a connection of a pool is closed, and the server rolls back.
+   * Cancels the running statement, because the caller's signal aborted. The answer to the statement
+   * reports the outcome. If none comes within a second, a connection of a pool is closed, and the
+   * server rolls back.
    */
   async interrupt(reason: unknown): Promise<void> {
     if (this.#running > 0) {
@@ -147,8 +152,8 @@ export class Session {
   }
 
   /**
-   * Ends an open transaction. False if the server did not answer: the connection is lost then, and
-   * the transaction ends as soon as the server notices.
+   * Rolls back the transaction, if one is open. False if the server did not answer. The connection
+   * is lost then, and the server rolls back when it notices that.
    */
   async rollBack(statement = 'ROLLBACK'): Promise<boolean> {
     if (this.lostBy !== undefined) return false;
@@ -165,11 +170,12 @@ export class Session {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    // A late cancellation would hit the next user's statement.
+    // A cancel request that arrives late would hit the next user's statement. So the pool must
+    // close the connection.
     if (this.#options.isPools && this.#cancelling !== undefined)
       this.lostBy ??= new Error('a statement was cancelled');
     this.client.removeListener('notice', this.#onNotice);
-    // The socket of a lost connection may report further errors.
+    // A lost connection may report further errors, so it keeps the listener.
     if (this.lostBy === undefined) this.client.removeListener('error', this.#onError);
     this.#giveBack(this.lostBy, this.#pending ?? this.#cancelling);
   }

@@ -16,8 +16,8 @@ export function begin(isolation: IsolationLevel): Statement {
  */
 export function opening(fence: CheckedFence, columns = ''): Statement[] {
   const opened = [begin(fence.isolation), present(fence, fence.writeId, columns)];
-  // The other levels keep one snapshot, which is older than the wait for another holder. It lacks
-  // the last writes of that holder. So a claim does the waiting before.
+  // The other levels keep the snapshot of their first statement. If that statement then waits for
+  // an earlier holder, the snapshot lacks the holder's last writes. So a claim waits before.
   return fence.isolation === 'read committed' ? opened : [...claiming(fence, undefined), ...opened];
 }
 
@@ -52,7 +52,7 @@ export interface PresentingStatement {
   readonly values: (string | null)[];
 }
 
-/** The answer is text, too. */
+/** Not only the parameters are text, but also the answer. */
 export function presentingStatement(fence: CheckedFence): PresentingStatement {
   return {
     text: `SELECT fenced.present(${PARAMETERS}, true)::pg_catalog.text AS presented`,
@@ -94,7 +94,10 @@ export function checkNoCopy(text: string): void {
     throw new InvalidArgumentError('COPY needs the client of a transaction, and pg-copy-streams');
 }
 
-/** True for several statements, or a comment in a comment, which hides the first word of a text. */
+/**
+ * True for a text of several statements. True also for a comment within a comment, because
+ * `checkStatement` then does not find the first word of the statement.
+ */
 export function mayEndTransaction(text: string, values: readonly unknown[] | undefined): boolean {
   return (!values?.length && /;\s*\S/.test(text)) || /\/\*[\s\S]*\/\*/.test(text);
 }

@@ -75,8 +75,9 @@ export interface FencedPostgresOptions {
   readonly pool: PostgresPool | PostgresClient | PostgresJs;
   /**
    * Milliseconds, 1 to 2147483647. A writer waits at most this time for a connection and for other
-   * writers of its resource, and then holds the resource as long. A `lease` takes its place. Before
-   * PostgreSQL 17, the second limit counts for each statement and for each pause between two.
+   * writers of its resource. Then it holds the resource at most as long. With a `lease`, its
+   * remaining time counts instead. Before PostgreSQL 17, the limit for holding counts anew for each
+   * statement and for each pause between two.
    * @default 10000
    */
   readonly holdMs?: number;
@@ -88,9 +89,8 @@ export interface PruneOptions {
   /** Milliseconds for which their tokens have not grown; longer than any lease lasts. */
   readonly olderThanMs: number;
   /**
-   * The highest token that may be forgotten. It replaces the check that no name which stays has a
-   * lower token.
-   * @default none
+   * The highest token that may be forgotten.
+   * @default the lowest token among the names with this prefix that are too young to be forgotten
    */
   readonly upTo?: TokenLike;
 }
@@ -127,8 +127,9 @@ const OLDER_THAN_MS_MAX = 3_155_760_000_000;
  * Writes to PostgreSQL that are refused once a higher token was presented. Check and write are one
  * transaction, and the server does both.
  *
- * Invariant: no transaction of a lower token commits after one of a higher token. Every statement
- * of a higher token sees what lower tokens committed. That holds on each isolation level.
+ * Invariant: on one resource, no transaction of a lower token commits after one of a higher token.
+ * Every statement of a higher token sees what lower tokens committed. That holds on each isolation
+ * level.
  *
  * Not promised: anything about statements that go to the same tables without a token.
  */
@@ -160,19 +161,20 @@ export class FencedPostgres {
   async install(): Promise<void> {
     await this.#ask(async (session) => {
       if ((await installedVersion(session)) < SCHEMA_VERSION)
-        // Without BEGIN, so that a client which counts transactions sees none. It is one anyway.
+        // Several statements in one text are one transaction, without BEGIN and COMMIT.
         await session.query(schema);
     });
   }
 
   /**
-   * Runs `work` in one transaction that holds the ratchet, and commits. If the server rolls it back
-   * because of others, `work` runs again with the same token, so it must have no effects elsewhere.
-   * Takes two round trips besides those of `work`.
+   * Runs `work` in one transaction that holds the ratchet, and commits. If the server rolls back
+   * because of concurrent transactions, `work` runs again with the same token, so it must have no
+   * effects elsewhere. Takes two round trips besides those of `work`.
    *
    * @returns the result of `work`, after the commit
    * @throws {StaleTokenError} a higher token was presented before; nothing was written
-   * @throws {ConflictError} others held the resource, or kept interfering; nothing was written
+   * @throws {ConflictError} other transactions held the resource for too long, or conflicted with
+   *   each attempt; nothing was written
    * @throws {StoreUnavailableError} the connection was lost, or the server ended it, before COMMIT;
    *   nothing was written
    * @throws {OutcomeUnknownError} the connection was lost after COMMIT was sent, or after `work`
@@ -192,9 +194,9 @@ export class FencedPostgres {
   }
 
   /**
-   * Runs one statement in a transaction, in one round trip. pg-native, and pg's own `pipeline`,
-   * take four. Errors as `transaction`. `OutcomeUnknownError` can also mean that the rows which
-   * came back could not be read.
+   * Runs one statement in a transaction, in one round trip; in four with pg-native, or with the
+   * option `pipeline` of pg. Errors as `transaction`. `OutcomeUnknownError` can also mean that the
+   * driver could not read the rows of the reply.
    */
   async query<Row = Record<string, unknown>>(
     options: TransactionOptions,
@@ -210,8 +212,8 @@ export class FencedPostgres {
   }
 
   /**
-   * Presents the token without writing, in one round trip. Lower tokens are refused then, so no
-   * earlier holder can change what is read next. Claiming again is harmless. Errors as
+   * Presents the token without writing, in one round trip. From then on, lower tokens are refused,
+   * so no earlier holder can change what is read next. Claiming again is harmless. Errors as
    * `transaction`.
    */
   async claim(options: Fence): Promise<void> {
@@ -249,7 +251,8 @@ export class FencedPostgres {
 
   /**
    * Reports the outcome of the write with this `writeId`. The answer is final. A write that is
-   * under way is waited for, up to `holdMs`. One that has not reached the server will be refused.
+   * under way is waited for, up to `holdMs`. A write that has not reached the server will be
+   * refused when it arrives.
    *
    * @returns `applied`, or `not-applied`, now and for ever. `unknown` means one of these:
    * - the write is still under way
@@ -265,14 +268,14 @@ export class FencedPostgres {
   }
 
   /**
-   * Forgets names that will not come back, so that the ratchet does not grow for ever. Before that
-   * it raises a floor to their highest token. A forgotten or new name with the prefix then needs a
-   * token that is not below the floor, so no stale write passes. It works in small steps beside all
-   * other calls. For the owner of the schema.
+   * Forgets names that will not come back, so that the table of ratchets does not grow for ever.
+   * Before that, raises a floor to their highest token. A forgotten or new name with the prefix
+   * then needs a token that is not below the floor, so no stale write passes. Works in small steps
+   * beside all other calls. For the owner of the schema.
    *
-   * The lock service must give a name that comes back a token above the floor: docs/postgres.md has
-   * the conditions. Otherwise each write of the name is a `StaleTokenError` that says so, until an
-   * operator calls `fenced.reset`.
+   * If a name comes back, the lock service must give it a token that is not below the floor:
+   * docs/postgres.md has the conditions. Otherwise each write of the name fails with a
+   * `StaleTokenError` that says so, until an operator calls `fenced.reset`.
    *
    * @throws {StoreSetupError} the role may not, or the schema has another version
    * @throws {StoreUnavailableError} the connection was lost; names may be forgotten. Call again.
@@ -375,7 +378,7 @@ export class FencedPostgres {
     return new FencedRecords(collection, this.#connections);
   }
 
-  /** Runs a fenced transaction until the server does not roll it back because of others. */
+  /** Runs a fenced transaction, again while the server rolls it back because of concurrent ones. */
   #write<Result>(
     operation: WriteEvent['operation'],
     fence: CheckedFence,
@@ -411,7 +414,7 @@ export class FencedPostgres {
     return fieldsOf(results[1])[0] ?? [];
   }
 
-  /** Sends a question that may be repeated, however it ended. */
+  /** Sends a question that the caller may repeat, whatever its outcome was. */
   #ask<Answer>(
     question: (session: Session) => Promise<Answer>,
     meaningOf = (error: ServerError): Error => refusal(error, 'fenced'),
@@ -428,7 +431,10 @@ function checkText(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be a non-empty string value=${shown(value)}`);
 }
 
-/** The version of the schema; 0 if there is none. Read, not called: it may be somebody else's. */
+/**
+ * The version of the schema; 0 if there is none. It is read from the source of `fenced.version()`.
+ * That function is not called, because another role may have made it.
+ */
 async function installedVersion(session: Session): Promise<number> {
   const result = await session.query(
     `SELECT pg_catalog.substring(p.prosrc, '[0-9]+') FROM pg_catalog.pg_proc AS p

@@ -27,8 +27,8 @@ export interface FencedTransaction<Client = PostgresClient> {
   /**
    * Runs one statement. The server ends it when the lease ends, or when `holdMs` is over.
    *
-   * @throws the driver's error as it is. `transaction` turns that of a stale token into a
-   *   `StaleTokenError`.
+   * @throws the driver's error, unchanged. If the token is stale, `transaction` then throws a
+   *   `StaleTokenError` in its place.
    * @throws {InvalidArgumentError} the statement would end the transaction, or the transaction or
    *   the lease is over
    */
@@ -46,8 +46,9 @@ export interface FencedTransaction<Client = PostgresClient> {
 }
 
 /**
- * Runs the caller's function in one transaction, which holds the ratchet from BEGIN to COMMIT.
- * Each error says whether something was written.
+ * Runs the caller's function in one transaction that presents the token. Until the transaction
+ * ends, it holds the ratchet of the resource: no other token is accepted. Each error says whether
+ * something was written.
  */
 export async function runTransaction<Result, Client>(
   session: Session,
@@ -78,9 +79,9 @@ class Transaction {
   /** The server's id of the transaction. */
   readonly #id: string;
   readonly #limit: HoldLimit;
-  /** `open` takes statements. `closed` takes none, and has not sent COMMIT. */
+  /** Takes statements while `open`. COMMIT may have been sent only if `committing`. */
   #state: 'open' | 'closed' | 'committing' = 'open';
-  /** Failures since the last successful statement. The first one made the transaction fail. */
+  /** Errors since the last successful statement. The first is the reason for those after it. */
   #failures: unknown[] = [];
   /** True once the caller had the client, or sent a text that may be several statements. */
   #mayHaveEnded = false;
@@ -172,7 +173,7 @@ class Transaction {
   /** The error for the caller's function, which threw. Nothing was written. */
   #failureOfWork(thrown: unknown, isAlive: boolean): unknown {
     const [first] = this.#failures;
-    // A second run may succeed, even if the function threw another error because of this one.
+    // Another run may succeed, even if the function turned this failure into an error of its own.
     if (isSerializationFailure(first)) return first;
     if (thrown instanceof InvalidArgumentError || !this.#failures.includes(thrown)) return thrown;
     if (!isAlive) return notCommitted(thrown, this.#session, this.#fence.signal);
@@ -180,7 +181,7 @@ class Transaction {
     return this.#limit.isOver && isCancellation(thrown) ? evicted(thrown) : stalenessOf(thrown);
   }
 
-  /** The error for a COMMIT that did not succeed. Says "unknown" if the server may have committed. */
+  /** The error for a COMMIT that did not succeed: "unknown" if the server may have committed. */
   async #failureOfCommit(error: unknown, isAlive: boolean): Promise<unknown> {
     if (!isAlive || !isServerError(error)) {
       if (!provesNoCommit(error, this.#session, COMMIT_AT)) return this.#unknown(error);
@@ -195,9 +196,8 @@ class Transaction {
   }
 
   /**
-   * Returns `failure`, which says that nothing was written. That is wrong if the caller has ended
-   * the transaction by a COMMIT. If that is possible, asks the server. Without an answer, the
-   * outcome is unknown.
+   * Returns `failure`, which says that nothing was written, unless the caller may have sent COMMIT.
+   * In that case, asks the server. Without an answer, the outcome is unknown.
    */
   async #unlessEnded(failure: unknown, isAlive: boolean): Promise<unknown> {
     if (!this.#mayHaveEnded) return failure;

@@ -8,8 +8,8 @@ export interface WaitLimit {
 }
 
 /**
- * The answer, if it comes within the limit and before the signal aborts. The work behind it goes
- * on.
+ * The answer, if it comes within the limit and before the signal aborts. Neither ends the work that
+ * makes the answer.
  *
  * @throws {StoreUnavailableError} the limit is over
  * @throws the signal's reason
