@@ -112,7 +112,8 @@ export class FencedGateway implements AsyncDisposable {
    * Runs `routine` under a lease, which is extended while the routine runs, and releases it. If the
    * routine throws, `using` throws that error, even if the lease was lost too.
    *
-   * @throws {LeaseError} `lease-lost` if the lease ended before the routine did; and as `acquire`
+   * @throws {LeaseError} `lease-lost` if the lease ended before the routine did; and the errors of
+   *   `acquire`
    */
   using<Result>(
     resource: string | readonly string[],

@@ -314,9 +314,9 @@ interface Answer {
   readonly leaseId: string;
   readonly remainingMs: number;
   readonly elapsedMs: number;
-  /** Of a lease of one resource. */
+  /** The token of a lease of one resource. */
   readonly token?: string;
-  /** Of a lease of several. */
+  /** The tokens of a lease of several resources. */
   readonly tokens?: readonly { readonly resource: string; readonly token: string }[];
 }
 

@@ -276,7 +276,7 @@ function streamOf(key: string, response: Response | null, wanted: Wanted): Curre
   return { ...originOf(response), body, bodyBytes: bodyBytesOf(response) };
 }
 
-/** The bytes of a body, those of a stream as they come. */
+/** The bytes of a body. The bytes of a stream are passed on as they come. */
 function contentOf(
   body: S3Body,
   onRead: (bytes: number) => void,

@@ -18,7 +18,7 @@ const LONG_TTL_MS = 10_000;
 const WAIT_MS = 30_000;
 /**
  * The story continues after this many refusals of a client. A node that votes too early grants the
- * lock before.
+ * lock within these tries.
  */
 const TURNED_AWAY_TIMES = 5;
 const HOUR_MS = 3_600_000;
@@ -208,7 +208,7 @@ export class Controls implements AsyncDisposable {
     this.#record('lock nodes', 'forget', `${letters(name)} restarts without data`);
   }
 
-  /** Moves the lock node's clock one hour ahead, so the lease is over there. */
+  /** Moves the lock node's clock one hour ahead. By that clock, the lease is over. */
   jumpAhead(name: string): Promise<void> {
     const how = `${letters(name)}'s clock jumps an hour ahead`;
     return this.#forget(name, how, () => this.#parts.nodes.moveClock(name, HOUR_MS));

@@ -29,14 +29,14 @@ interface Gateway {
 
 /** Two gateways on the same lock nodes and store: A for client 1, B for client 2. */
 export class Gateways implements AsyncDisposable {
-  /** Stops before its first write. */
+  /** Gateway A, which stops before its first write. */
   readonly a: WorkerProcess;
   readonly #urls: Readonly<Record<ClientNumber, string>>;
   readonly #b: WorkerProcess;
   readonly #lock: LockAddress;
   readonly #document: StoreAddress;
 
-  /** @param resource its lease guards the document */
+  /** @param resource the resource whose lease guards the document */
   static async start(
     lock: LockAddress,
     document: StoreAddress,

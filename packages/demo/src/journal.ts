@@ -46,7 +46,8 @@ function phaseOf(operation: Operation, error: unknown): Phase {
   if (error instanceof Reported) return 'failed';
   const isRefused = error instanceof StaleTokenError || error instanceof UnsafeStoreError;
   if (operation !== 'write') return isRefused ? 'refused' : 'failed';
-  // A failed write may have been applied, unless one of our stores reports otherwise.
+  // A failed write may have been applied, unless a store of `@fenced/store` reports that it was
+  // not.
   const certain = error instanceof FencedStoreError && !(error instanceof OutcomeUnknownError);
   return certain ? 'refused' : 'unknown';
 }

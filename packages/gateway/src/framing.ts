@@ -2,8 +2,8 @@ import type { Request } from 'express';
 import { Problem } from './problem.js';
 
 /**
- * Headers that a request may have only once. Of repeated headers, Node keeps some first values, and
- * joins others by commas.
+ * Headers that a request may have only once. If a header is repeated, Node keeps the first value or
+ * joins all values by commas: that depends on the header.
  */
 const ONCE = [
   ...['authorization', 'content-encoding', 'content-length', 'content-type', 'expect'],

@@ -44,10 +44,14 @@ export interface GatewayOptions {
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
   /**
-   * The callers and their rights. Without it, every caller may do everything: for loopback only.
+   * The callers and their rights. Without credentials, every caller may do everything, so the
+   * server must listen on loopback only.
    */
   readonly credentials?: Credentials;
-  /** Without it, tokens are plain numbers, and a caller with the right to write may present any. */
+  /**
+   * Without a signer, tokens are plain numbers, and a caller with the right to write may present
+   * any number.
+   */
   readonly signer?: TokenSigner;
   /**
    * Rules for the lease that guards a key. The first match counts. Without a match, the lease has

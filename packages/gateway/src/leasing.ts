@@ -92,7 +92,7 @@ export async function releaseLease(
 
 /**
  * Waits for a lease. The request then counts against the limit of waits, and not of running
- * requests. Its deadline moves by the wait.
+ * requests. Its deadline becomes later by `waitMs`.
  */
 async function whileWaiting<Outcome>(
   { concurrency }: Services,

@@ -37,8 +37,8 @@ export function answerMalformed(server: Server, runtime: Runtime): void {
       response.once('finish', () => answer(socket, problem));
     else {
       response.once('finish', () => socket.destroySoon());
-      // The rest of the body never comes. Without this error, a handler that reads it would wait
-      // for ever.
+      // The rest of the body never comes. Without this error, a handler that reads the body would
+      // wait for ever.
       response.once('close', () => response.req.destroy(error));
       writeProblem(response, problem);
       response.end();

@@ -42,8 +42,8 @@ const DURATION_BUCKETS_S = [
 ];
 
 /**
- * Metrics for Prometheus, and those of the process. Two gateways in one process have metrics of
- * their own.
+ * Metrics for Prometheus, of a gateway and of its process. Each gateway of a process counts only
+ * its own requests.
  */
 export function createMetrics(sources: MetricsSources = {}): Metrics {
   const registry = new Registry();

@@ -40,8 +40,8 @@ export function setStoredHeaders(response: Response, current: CurrentStream): vo
 }
 
 /**
- * Names of the answer's headers that were not stored with the object. A client can so tell them
- * from stored ones.
+ * Names of the answer's headers that were not stored with the object. So a client can tell them
+ * from the stored headers.
  */
 export function defaultsOf({ contentType, cacheControl }: CurrentStream): readonly string[] {
   return [

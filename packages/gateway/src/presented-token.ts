@@ -28,8 +28,8 @@ export function presentedToken(
       `the lease ${guard} guards ${resource}: acquire it and present its token. To let another lease guard it, an operator adds a rule to bindings in the gateway's configuration`,
       { members: { resource, lease: guard } },
     );
-  // If any lease may guard the value, and the request names none, it is the lease of the value's
-  // name.
+  // If any lease may guard the value, and the request names none, the token must belong to the
+  // lease with the value's name.
   const lease = named ?? guard ?? resource.slice(resource.indexOf('/') + 1);
   try {
     return services.signer.verify(text, { purpose: 'token', resource: lease });

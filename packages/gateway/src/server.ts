@@ -15,7 +15,7 @@ import { type Runtime, systemRuntime } from './runtime.js';
 export interface ServerOptions {
   /** @default '127.0.0.1' */
   readonly host?: string;
-  /** 0 takes a free one. @default 8080 */
+  /** 0 takes a free port. @default 8080 */
   readonly port?: number;
   /** Milliseconds for which a connection may stay open without a request. @default 65_000 */
   readonly keepAliveMs?: number;

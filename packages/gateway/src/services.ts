@@ -47,7 +47,7 @@ export interface LockService {
 /** A `Lease` of `@fenced/lock`. */
 export interface GrantedLease {
   readonly token: bigint;
-  /** With it any gateway can extend and release the lease. */
+  /** Id of the lease. Any gateway that has this id can extend and release the lease. */
   readonly owner: string;
   remainingMs(): number;
   release(): Promise<unknown>;

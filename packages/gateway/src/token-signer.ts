@@ -98,7 +98,7 @@ export function createTokenSigner(keys: readonly SigningKey[], nowMs: () => numb
     const owner = purpose === 'lease' ? subject.owner : null;
     return (
       createHmac('sha256', secrets.get(keyId) ?? '')
-        // JSON separates the fields in only one way. The first field separates other uses of the
+        // JSON encodes the fields without ambiguity. The first field separates other uses of the
         // secret.
         .update(
           JSON.stringify(['fenced-signed-token-1', purpose, keyId, digits, end, resource, owner]),

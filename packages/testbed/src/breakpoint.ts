@@ -53,8 +53,9 @@ export async function locate({ file, text }: Place): Promise<Location> {
 }
 
 /**
- * Holds another Node program when it first reaches a location. Its source needs no change. It must
- * wait for a debugger (`--inspect-wait`), so that the breakpoint is set before its first line runs.
+ * Holds another Node program when it first reaches a location. The program's source needs no
+ * change. The program must wait for a debugger (`--inspect-wait`), so that the breakpoint is set
+ * before its first line runs.
  *
  * Protocol: https://chromedevtools.github.io/devtools-protocol/v8/Debugger/ and Node's
  * `NodeRuntime`.

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 export interface MachineFacts {
   /** Day on which the run ended. */
   readonly date: string;
-  /** Short id of the commit. It ends in `+` if files differed from it. */
+  /** Short id of the commit. It ends in `+` if files differed from the commit. */
   readonly commit: string;
   /** Names and versions of the servers, of Node, and of the processors. */
   readonly machine: Readonly<Record<string, string>>;

@@ -65,7 +65,7 @@ export class ProgramNode extends StoppableServer implements RedisNode {
     const url = `redis://127.0.0.1:${port}`;
     super(`Redis node ${name}`, launch, async (pid) => {
       const answer = await askRedis(url);
-      // If another server took the port first, ours is about to end with an error.
+      // If another server took the port first, the node's own server is about to end with an error.
       if (answer.get('process_id') !== `${pid}`) throw new Error('another server answers');
       return programOf(answer);
     });

@@ -31,7 +31,7 @@ export function asService<T extends object>(
 export interface Sources<T, P> {
   /** @param value of the need's variable */
   readonly environment: (value: string) => Promise<T>;
-  /** @param found by the need on this machine */
+  /** @param found the programs that the need has found on this machine */
   readonly program: (found: P) => Promise<T>;
   readonly docker: () => Promise<T>;
 }

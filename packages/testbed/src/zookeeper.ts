@@ -15,13 +15,13 @@ const MAIN = 'org.apache.zookeeper.server.quorum.QuorumPeerMain';
 const ASK_LIMIT_MS = 1_000;
 const POLL_MS = 10;
 
-/** Small and quick to start: there is little to do, and the tests start many. */
+/** Small and quick to start: each server has little to do, and the tests start many servers. */
 const JVM = ['-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Xshare:auto'];
 
 export interface ZooKeeperOptions {
   /** Milliseconds of one tick; a session lasts 2 to 20 of them. @default 200 */
   readonly tickMs?: number;
-  /** Epoch of the last leader, as if that many had been elected before. @default 0 */
+  /** Epoch of the last leader, as if that many leaders had been elected before. @default 0 */
   readonly epoch?: number;
   /** Makes the servers wait for their disk before they answer. @default false */
   readonly isDurable?: boolean;

@@ -20,7 +20,7 @@ export async function openFenced(address: StorageAddress): Promise<FencedDocumen
   return (await import('./postgres.js')).openFenced(address);
 }
 
-/** Opens the document that gateways to this store write to. */
+/** Opens the document that gateways before this store write, without a gateway. */
 export async function openBehindGateways(address: StoreAddress): Promise<FencedDocument> {
   if (address.kind === 's3') return (await import('./s3.js')).openFenced(address);
   return (await import('./postgres.js')).openRecord(address);

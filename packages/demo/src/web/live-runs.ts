@@ -156,7 +156,7 @@ export class LiveRuns {
     };
     let open: { readonly at: number; readonly owner: string } | null = null;
     while (!signal.aborted) {
-      // A node that fails over does not answer.
+      // A node does not answer during a failover. The end of the run ends this wait, too.
       const found = await Promise.race([nodes.lease(name).catch(() => undefined), over]);
       await setTimeout(LOOK_MS, undefined, { signal }).catch(() => undefined);
       if (found === undefined) continue;

@@ -1,7 +1,7 @@
 /**
  * Service worker that keeps every file of the page, so that the page needs no network after its
- * first visit. A new build is a new worker. It serves after all tabs of the old one are closed, so
- * a page never gets files of two builds.
+ * first visit. A new build is a new worker. The new worker serves only after all tabs of the old
+ * build are closed, so a page never gets files of two builds.
  */
 
 /** The files of the build, and a hash of them. The build sets both. */

@@ -27,7 +27,7 @@ export function layoutOf(run: Run, width: number): Layout {
   const scale = scaleOf({ ...run, messages }, heights);
   const places = placesOf(run);
   const room = width - GUTTER_PX - 24;
-  // Nodes need less room than clients, because their texts are beside the clients.
+  // Lanes of nodes need less room than lanes of clients, which have more texts beside them.
   const nodes = room * (run.nodes.length > 3 ? 0.42 : 0.34);
   const x = (place: string): number => {
     const at = run.nodes.indexOf(place);

@@ -35,7 +35,7 @@ export type Route =
   | {
       readonly page: 'remove';
       readonly mutant: string;
-      /** The world to show, or null to search one. */
+      /** The seed of the world to show, or null to search for a world. */
       readonly seed: number | null;
       readonly without: readonly number[];
     }

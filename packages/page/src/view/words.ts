@@ -19,7 +19,7 @@ export interface Word {
   readonly style: string;
 }
 
-/** The rows beside their lanes. The scale has room for them, so none covers another. */
+/** The rows beside their lanes. The scale has room for all rows, so no row covers another. */
 export function textsOf(rows: readonly Row[], { width, x, scale }: Frame): readonly Word[] {
   return rows.map((row, at): Word => {
     const { atMs, place, tone } = row;

@@ -4,7 +4,10 @@ import { refuseStale } from '../../../fenced-store/src/core/ratchet.ts';
 import { resolveOutcome } from '../../../fenced-store/src/core/resolve.ts';
 import { historyAfter, type Stored } from '../../../fenced-store/src/core/stored.ts';
 
-/** The document, as one request sees it. `base` is null before the first write. */
+/**
+ * The document, as one request sees it. `base` describes the latest write, and is null before the
+ * first write.
+ */
 export interface Snapshot {
   readonly lines: Lines;
   readonly base: Stored | null;
