@@ -6,13 +6,13 @@ import type { Nodes, QueuePosition } from '../redis/nodes.js';
 import { Ballot, type BallotRequest } from '../redlock/ballot.js';
 
 /**
- * Takes a queue position on all nodes, or on a majority if those answer that others are first. It
- * takes no lock: the holder may still take it on a node that is free. Settles as soon as the nodes
- * have decided. Never rejects.
+ * Takes a queue position on the preferred majority, and on the remaining nodes if the first answers
+ * do not decide. It takes no lock: on a node where the lock is free, the holder may still take it.
+ * Settles as soon as the nodes have decided. Never rejects.
  *
- * If too few nodes answer, the waiter keeps its positions, which expire by themselves. To leave the
- * queues and to come back costs a busy node more than anything else. If all waiters did it, the
- * node would stay too busy to answer.
+ * If too few nodes answer, the waiter keeps its positions, which expire by themselves. If it left
+ * the queues and came back, that would be the most expensive work for a busy node. If all waiters
+ * did so, the node would stay too busy to answer.
  *
  * @returns null if the waiter is the head of the queue on a majority
  */

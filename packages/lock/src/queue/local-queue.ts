@@ -5,12 +5,12 @@ import type { Runtime } from '../runtime/runtime.js';
 /** The maximum number of successors in this process before the nodes are asked again. */
 const FOLLOWERS_MAX = 16;
 /**
- * Two processes hardly ever have the same id. If they do, a waiter may be served a little early.
+ * Two processes hardly ever have the same id. If they do, a follower may be served a little early.
  */
 const PROCESS_ID_LENGTH = 8;
 /** Minimum gap between the enqueue times of two waiters, in milliseconds. */
 const ENQUEUE_STEP_MS = 0.001;
-/** Milliseconds for which the fastest answer gives the clock of the nodes. */
+/** Milliseconds for which the estimate of the nodes' clock by the fastest answer is kept. */
 const CLOCK_MS = 1_000;
 
 interface LocalWaiter extends Successor {
@@ -25,7 +25,8 @@ export class LocalQueue<W extends LocalWaiter> {
   readonly #runtime: Runtime;
   readonly #waiters = new Map<string, Set<W>>();
   /**
-   * The least lead of the nodes' clock over our monotonic clock: an answer takes time to arrive.
+   * Estimated lead of the nodes' clock over our monotonic clock. It is a lower bound, because an
+   * answer takes time to arrive.
    */
   #aheadMs = Number.NEGATIVE_INFINITY;
   #aheadNotedMs = Number.NEGATIVE_INFINITY;
@@ -38,20 +39,23 @@ export class LocalQueue<W extends LocalWaiter> {
 
   /** The enqueue time of a waiter that comes now, by the clock of the nodes. */
   newEnqueuedMs(): number {
-    // Begins anew without waiters. A clock that was ahead once would otherwise put all later
-    // waiters of this process behind those of others.
+    // Forgets the last enqueue time if nobody waits. If a clock was ahead once, that time would put
+    // all later waiters of this process behind those of other processes.
     if (this.#waiters.size === 0) this.#lastEnqueuedMs = 0;
     const nodesMs = this.#runtime.nowMs() + this.#aheadMs + this.#runtime.random();
     this.#lastEnqueuedMs = Math.max(nodesMs, this.#lastEnqueuedMs + ENQUEUE_STEP_MS);
     return this.#lastEnqueuedMs;
   }
 
-  /** The owner id of a waiter for one resource. Nodes know by its beginning that it may follow. */
+  /** The owner id of a waiter for one resource. It begins with the process id. */
   newOwner(): string {
     return `${this.processId}${this.#runtime.uniqueId()}`;
   }
 
-  /** Takes the median clock of the nodes that answered, and ours if their number is even. */
+  /**
+   * Estimates the nodes' clock as the median of the times in these answers. If their number is
+   * even, our wall clock counts as one more.
+   */
   noteClocks(answers: readonly NodeAnswer[]): void {
     const times = answers.flatMap(({ timeMs }) => (timeMs === undefined ? [] : [timeMs]));
     if (times.length === 0 && this.#aheadNotedMs > Number.NEGATIVE_INFINITY) return;

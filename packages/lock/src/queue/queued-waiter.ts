@@ -15,9 +15,12 @@ import type { WakeUps } from './wake-ups.js';
 const GRACE_MAX_MS = 2_000;
 /** The number of times that a waiter renews its position in one grace period. */
 const RENEWALS_PER_GRACE = 3;
-/** Milliseconds for the other nodes, after some have notified a waiter. */
+/**
+ * Milliseconds that a waiter gives the other nodes: to notify it after the first one has, or to
+ * become free after a split vote.
+ */
 const OTHER_NODES_MS = 10;
-/** The number of split votes in a row after which a waiter releases its part. */
+/** The number of split votes in a row after which a waiter releases the votes that it won. */
 const SPLITS_MAX = 2;
 
 /** The parts of the lock service that a waiter uses. */
@@ -42,7 +45,7 @@ export interface WaiterContext {
 export class QueuedWaiter implements Waiter<HeldLock>, Successor {
   readonly #context: WaiterContext;
   readonly #request: AcquireRequest;
-  /** The nodes that have notified it. */
+  /** The nodes that have notified it since its last pause. */
   readonly #notifiedBy = new Set<number>();
   #mustAsk = false;
   #handedOver: HeldLock | null = null;
@@ -64,7 +67,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     this.#request = request;
   }
 
-  /** The locks that the next acquisition takes, under its owner id. */
+  /** The owner id of the next acquisition, with the resources. */
   get ownership(): Ownership {
     const { localQueue, nodes } = this.#context;
     const { resources } = this.#request;
@@ -106,7 +109,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     const { nodes, localQueue } = this.#context;
     const { ttlMs, signal } = this.#request;
     const { ownership } = this;
-    // Not kept: a chain of waiters that were served would never be freed.
+    // Not kept in a field: each served waiter would keep the next one alive, and so on.
     const followers = this.#followersNow();
     const position = this.#position && {
       ...this.#position,
@@ -193,7 +196,11 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     return this.#context.localQueue.followersOf(this, resource);
   }
 
-  /** Takes note of a refusal. Only a queued waiter goes on under its owner id. */
+  /**
+   * Takes note of a refusal. Only a waiter that stays queued goes on under its owner id.
+   *
+   * @param hasOnlyAsked true if ENQUEUE was refused, false if ACQUIRE was
+   */
   #noteRefusal(failure: AcquireFailure, hasOnlyAsked: boolean): AcquireFailure {
     if (this.#handedOver) return failure;
     const { reason, nodes } = failure;
@@ -205,7 +212,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     }
     this.#isQueued = !this.ownership.isReleased;
     if (!this.#isQueued) this.#leave();
-    // If a majority holds the lock for another, to be first on the others is no split vote.
+    // If another client holds the lock on a majority, being first on other nodes is no split vote.
     const has = nodes.some(({ answer }) => answer === 'granted' || answer === 'head');
     const isSplit = (has && !isTaken(nodes)) || !this.#isQueued;
     this.#splits = isSplit ? this.#splits + 1 : 0;
@@ -223,14 +230,14 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     return Math.min(renewMs, retryAfterMs > 0 ? retryAfterMs : renewMs) * (1 + random / 10);
   }
 
-  /** Releases its part for the next in the queue. Its enqueue time keeps its own position. */
+  /** Releases the votes that it won. Later it joins the queue again, with its old enqueue time. */
   #stepBack(): void {
     this.#context.nodes.giveUp(this.ownership);
     this.#isQueued = false;
     this.#leave();
   }
 
-  /** Goes on, if at all, under another owner id. */
+  /** Forgets the owner id and the subscription. If the waiter goes on, it gets another owner id. */
   #leave(): void {
     this.#unsubscribe();
     this.#unsubscribe = () => {};

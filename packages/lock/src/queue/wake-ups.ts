@@ -20,11 +20,11 @@ export interface WakeUpListener {
 
 /**
  * Subscriptions on each node, each by a connection of its own, while there are waiters. A message
- * may be lost or late, so it only makes a waiter ask.
+ * may be lost or late, so it only makes a waiter ask the nodes.
  *
  * In a Redis Cluster, a second connection listens to the sharded channel of the same name. A
- * message to it stays on the servers of its slot. Scripts publish to the plain channel if it has no
- * listener. So a sharded subscription that is lost costs no message.
+ * message to that channel stays on the servers of its slot. If nobody listens to the sharded
+ * channel, scripts publish to the plain one. So no message is lost with a sharded subscription.
  */
 export class WakeUps {
   readonly channel: string;
@@ -60,7 +60,7 @@ export class WakeUps {
     };
   }
 
-  /** Ends all connections for good. Waiters then go by the clock. */
+  /** Ends all connections for good. Waiters then poll. */
   close(): void {
     this.#isClosed = true;
     this.#hangUp();
@@ -82,14 +82,14 @@ export class WakeUps {
     }
   }
 
-  /** @param connections the set that it belongs to: once that is closed, it no longer counts */
+  /** @param connections those of the present period: after it, their events are ignored */
   #listen(node: number, connections: Connections): void {
     const close = this.#clients[node]?.subscribe(this.channel, {
       onMessage: (owner) => this.#waiters.get(owner)?.notified(node),
       onListening: () => {
         if (connections !== this.#connections) return;
         connections.listening.add(node);
-        // The waiter must ask for messages that were published before.
+        // Messages from before the subscription were missed, so the waiters must ask the nodes.
         if (connections.listening.size !== majorityOf(this.#clients.length)) return;
         for (const waiter of this.#waiters.values()) waiter.missed();
       },

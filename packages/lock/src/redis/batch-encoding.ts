@@ -1,7 +1,7 @@
 import type { ScriptArguments } from './client.js';
 import type { Command } from './command.js';
 
-/** Limits the time for which one process can hold up a node that serves many. */
+/** Limits the time for which one script of one process blocks a node for all other clients. */
 export const CALLS_PER_SCRIPT_MAX = 100;
 /** The most parts that `like` has in a combined reply; see `calls.lua`. */
 const LIKE_MAX = 2;
@@ -10,7 +10,7 @@ const LIKE_MAX = 2;
 type Calls = readonly { readonly command: Command }[];
 
 /**
- * The arguments of EVALSHA after the script: the number of keys, the keys, and the values.
+ * The arguments of EVALSHA after the SHA-1: the number of keys, the keys, and the values.
  * `alone.lua` reads the values of a single call, and `calls.lua` those of several.
  */
 export function inScript(

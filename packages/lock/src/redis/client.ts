@@ -34,7 +34,8 @@ export interface NodeClient {
   subscribe(channel: string, listener: ChannelListener): (() => void) | null;
   /**
    * Opens one more connection, to the server of a Cluster that has the channel's slot. It listens
-   * to the sharded channel of this name. Absent if `subscribe` does so, or the client cannot.
+   * to the sharded channel of this name. Absent if `subscribe` listens to that channel, too, or if
+   * the client cannot.
    *
    * @returns closes that connection; null if the client does not know the server
    */

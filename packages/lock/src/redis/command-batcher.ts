@@ -7,13 +7,13 @@ import { scriptFor } from './scripts.js';
 /** The work of a call grows with its keys: one call for 256 resources fills a script. */
 const KEYS_PER_SCRIPT_MAX = 300;
 /**
- * Limit of the scripts under way to a node. After a reconnection, the client may still send what it
- * has accepted, much later.
+ * Limit of the scripts that the Redis client has accepted and the node has not answered. After a
+ * reconnection, the client may send them much later, when nobody wants their replies.
  */
 const SCRIPTS_MAX = 8;
-/** Limit of the calls that wait for a node. A node that is down would collect more and more. */
+/** Limit of the calls that wait for a node. For a node that is down, more and more would wait. */
 const WAITING_MAX = 10_000;
-/** Least time between two searches for calls that were given up, when there is no more room. */
+/** Least time between two searches for calls that were given up, while `WAITING_MAX` calls wait. */
 const SWEEP_EVERY_MS = 100;
 
 /**
@@ -75,14 +75,14 @@ export class CommandBatcher<Node> {
   #plan(): void {
     if (this.#isPlanned) return;
     this.#isPlanned = true;
-    // Everything that can run has run by then.
+    // By then, all callers of this tick have made their calls.
     process.nextTick(this.#sendAll);
   }
 
   #sendWaiting(nowMs: number): void {
     this.#isPlanned = false;
     if (this.#client.isConnecting) {
-      // A client that has given up rejects the calls itself.
+      // Also called if the client gives up connecting. It then rejects the calls itself.
       this.#client.onceConnected(this.#planAgain);
       return;
     }
@@ -92,7 +92,7 @@ export class CommandBatcher<Node> {
     }
   }
 
-  /** The calls for the next script, as many as it may carry. Removes at least one that waits. */
+  /** Removes one call or more from `#waiting`. Returns those for the next script. */
   #next(nowMs: number): readonly Call<Node>[] {
     const calls: Call<Node>[] = [];
     let taken = 0;
@@ -126,7 +126,7 @@ export class CommandBatcher<Node> {
     this.#scripts += 1;
     const script = scriptFor(calls);
     const encoded = inScript(this.#nodeKeys, this.#members, calls);
-    // A Cluster may redirect a script. Several connections do not keep the order of commands.
+    // Scripts may run in another order: a Cluster may redirect one, or there are more connections.
     let mayBeLate = !this.#client.isOrdered;
     let reply: unknown;
     let failure: Error | null = null;

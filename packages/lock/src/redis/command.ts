@@ -34,7 +34,7 @@ export interface Reply {
 /** A command for any number of nodes, and the receiver of their replies. */
 export interface Call<Node> {
   readonly command: Command;
-  /** End of the wait for it, on the runtime's monotonic clock. It is not sent after that. */
+  /** The command is not sent after this time on the runtime's monotonic clock. */
   readonly untilMs: number;
   /** Called later, with each node's reply or the reason why there is none. Never throws. */
   onReply(node: Node, reply: Reply | Error): void;

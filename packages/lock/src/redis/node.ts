@@ -47,7 +47,7 @@ export interface NodeOptions extends Membership {
 /** The fields of the node's hash that one LEASES examines. Redis may examine some more. */
 const LEASES_COUNT = 500;
 
-/** Makes an answer of a reply. Throws if the reply has another form. */
+/** Reads a script's reply into an answer. Throws if the reply has an unexpected form. */
 export type Read<Answer> = (reply: Reply, service: Membership, node: RedisNode) => Answer;
 
 /**
@@ -79,7 +79,7 @@ export class RedisNode {
     return state === 'ready' ? '' : `; its client is ${state}`;
   }
 
-  /** This error. If the client's connection has reported an error, that is its cause. */
+  /** Returns this error. If the connection has reported another error, adds that as the cause. */
   explained(error: Error): Error {
     const cause = this.#client.lastError;
     return cause && cause !== error

@@ -7,7 +7,10 @@ import { Command, type Reply } from './command.js';
 import type { Read, RedisNode } from './node.js';
 import { type ExtendReply, extended, type ReleaseReply, released, vote } from './replies.js';
 
-/** Milliseconds by which another process's waiter may be older and still be served after ours. */
+/**
+ * A follower may be served before an older waiter of another process only if that one is older by
+ * at most these milliseconds.
+ */
 const TOGETHER_MS = 50;
 
 /** One acquisition and its lease, as the nodes know it: the resources, under an owner id. */
@@ -16,7 +19,7 @@ export class Ownership {
   readonly resources: readonly string[];
   /** Random, of one acquisition, never used again. */
   readonly owner: string;
-  /** True if it may have a queue position. */
+  /** True if nodes may keep a queue position of this owner. */
   readonly mayBeQueued: boolean;
   /** The nodes that may hold the lock, or keep the queue position. */
   readonly asked: number[];
@@ -24,7 +27,7 @@ export class Ownership {
   isReleased = false;
   /** True if ACQUIRE was sent. Some node may hold the lock then. */
   mayHold = false;
-  /** Owner ids that took over the lock. RELEASE gives up their queue positions, too. */
+  /** Owner ids of waiters to which the lock was handed over. RELEASE ends their positions, too. */
   readonly successors: string[] = [];
 
   /** @param asked all nodes, if another process has taken the lock */
@@ -72,7 +75,7 @@ export class Nodes {
   onSealed: ((resources: readonly string[], owner: string) => void) | null = null;
   readonly #options: NodesOptions;
   readonly #after: Runtime['after'];
-  /** The number of releases that nobody waits for, and that no node has answered yet. */
+  /** The number of RELEASE commands of `giveUp` that were sent to a node and not answered yet. */
   #unanswered = 0;
   #answered = Promise.withResolvers<void>();
   readonly #noteAnswer = (): void => {
@@ -191,9 +194,10 @@ export class Nodes {
   }
 
   /**
-   * RELEASE: gives up the locks and queue positions of the owner, however long a node takes.
+   * RELEASE: gives up the locks and queue positions of the owner. A node gets the command even if
+   * it cannot answer within `limitMs`.
    *
-   * @param isOver true if the lease is over, so others may have held the lock since
+   * @param isOver true if the lease is over, so other clients may have held the lock since
    */
   release(ownership: Ownership, limitMs: number, isOver: boolean): Broadcast<ReleaseReply> {
     ownership.isReleased = true;
@@ -218,11 +222,11 @@ export class Nodes {
     await inTime(this.runtime, nobody, this.#answered.promise, limitMs);
   }
 
-  /** Lets the successor have the lock under the owner id of the holder. */
+  /** Hands a lock over: the successor now has it, but the nodes know it by the first owner id. */
   handOver(from: Ownership, to: Ownership): void {
     from.successors.push(to.owner);
     noteAsked(from, to.asked);
-    // It may have won a part of the nodes before.
+    // The successor may have won some nodes under its own owner id.
     if (to.mayHold) this.giveUp(to);
     to.isReleased = true;
   }
@@ -238,7 +242,12 @@ export class Nodes {
     broadcast.send(indexes, command, read, NODE_TIMEOUT_MAX_MS);
   }
 
-  /** If a node carries out a command after the release of the owner, releases there once more. */
+  /**
+   * Reads the reply to a command. If the node may have run the command after the owner's RELEASE,
+   * releases there once more.
+   *
+   * @param leavesTraces true for answers after which the node keeps a lock or a queue position
+   */
   #cleaning<Answer>(
     ownership: Ownership,
     read: Read<Answer>,

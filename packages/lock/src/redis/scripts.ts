@@ -32,7 +32,7 @@ export interface Script {
 }
 
 const names = Object.keys(needs) as CommandName[];
-/** Straight-line code for the usual case of a command: for a single call, and for several. */
+/** The fast path of a command, as straight-line code: for a single call, and for several. */
 const usual: Partial<Record<CommandName, Readonly<Record<'alone' | 'calls', string>>>> = {
   acquire: { alone: 'acquire-free', calls: 'acquire-at-once' },
   release: { alone: 'release-held', calls: 'release-at-once' },
@@ -61,7 +61,7 @@ function load(commands: readonly CommandName[], end: 'alone' | 'calls'): Script 
   const parts = new Set(commands.flatMap((command) => needs[command]));
   const straight = commands.flatMap((command) => usual[command]?.[end] ?? []);
   const rest = ['node', ...parts, ...commands];
-  // The straight-line code of a single call needs none of the other files.
+  // The fast path of a single call comes first, because it needs none of the other files.
   const all = end === 'alone' ? [...straight, ...rest, end] : [...rest, ...straight, end];
   const source = all.map((name) => sources[name]).join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };

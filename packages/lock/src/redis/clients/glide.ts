@@ -8,7 +8,7 @@ export interface ValkeyGlideClient {
   close(): void;
 }
 
-/** Both are private in GLIDE's types. Without them, waiters poll. */
+/** Fields that GLIDE's types do not show. Without `config` or `createClient`, waiters poll. */
 interface Internals {
   readonly config?: object;
   readonly isClosed?: boolean;
@@ -98,7 +98,7 @@ export class GlideAdapter implements NodeClient {
   }
 }
 
-/** The error with the server's own text. GLIDE adds words before its code, and a colon after it. */
+/** The error with the server's own text. GLIDE adds words before the code, and a colon after it. */
 function asSent(error: Error): Error {
   const text = error.message
     .replace(/^An error was signalled by the server: - /, '')

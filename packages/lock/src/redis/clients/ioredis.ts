@@ -58,14 +58,14 @@ interface ShardedSubscriber {
   disconnect(): void;
 }
 
-/** States of a client that will soon be ready, or has not yet noticed that it is not. */
+/** States of a client that is connecting. After `close`, it connects again, or ends for good. */
 const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
 /** ioredis 5 and later, and iovalkey. */
 export class IoredisAdapter implements NodeClient {
   readonly #client: IoredisClient;
   readonly #connection: Connection | null;
-  /** ioredis prints an error that has no listener. Ours must not hide it from the owner. */
+  /** ioredis prints an error only if nobody listens. If only we listen, we print it instead. */
   readonly #print = (error: Error): void => {
     if (this.#client.listenerCount?.('error') !== 1) return;
     // biome-ignore lint/suspicious/noConsole: instead of ioredis, see above.
@@ -157,7 +157,7 @@ export class IoredisAdapter implements NodeClient {
     });
     const subscription = new ShardedSubscription(() => subscriber.disconnect(), listener);
     subscriber.on('smessage', (_, message) => listener.onMessage(message));
-    // An error: older versions do not expect that the server ends a subscription.
+    // If the server ends a subscription, older ioredis versions emit `error`.
     for (const event of ['close', 'error', 'moved'] as const) {
       subscriber.on(event, subscription.lost);
     }

@@ -31,7 +31,7 @@ interface Client extends NodeRedisClient, ConnectionEvents {
   duplicate?(overrides?: object): Subscriber;
 }
 
-/** A client of a single connection. The other kinds take other arguments, or make a copy first. */
+/** A client of a single connection. Other kinds of clients have another `sendCommand`. */
 interface SingleClient {
   sendCommand(args: readonly string[], options: object): Promise<unknown>;
 }
@@ -64,9 +64,12 @@ interface ShardedSubscriber {
 }
 
 /**
- * Replies are strings, even if the owner maps them to other types. No command overtakes another
- * one. With one connection, no command waits in the client, so none needs node-redis' time limit.
- * That would cost a timer for each command.
+ * The options of each command:
+ *
+ * - `typeMapping`: replies are strings, even if the owner maps them to other types.
+ * - `asap`: no command overtakes another one.
+ * - `timeout`: none with one connection. There, no command waits in the client, and each time limit
+ *   would cost a timer.
  */
 const COMMAND_OPTIONS = { typeMapping: {}, asap: false };
 const ORDERED_OPTIONS = { ...COMMAND_OPTIONS, timeout: undefined };
@@ -83,8 +86,9 @@ export class NodeRedisAdapter implements NodeClient {
   constructor(client: NodeRedisClient) {
     this.isOrdered = (client as Client).isPubSubActive !== undefined;
     const options = this.isOrdered ? ORDERED_OPTIONS : COMMAND_OPTIONS;
-    // The owner's object may no longer emit. After `once`, node-redis emits events at the object's
-    // prototype only. The new object has the same prototype.
+    // Listens to a new object, because the owner's may no longer emit events. After a call of
+    // `once`, node-redis emits only on the object's prototype, and the new object has the same
+    // prototype.
     this.#client = client.withCommandOptions(options) as Client;
     this.#single =
       this.isOrdered && !this.#client.options?.keyPrefix
@@ -144,7 +148,7 @@ export class NodeRedisAdapter implements NodeClient {
     const subscriber = this.#client.duplicate?.({ minimizeConnections: true });
     if (!subscriber) return null;
     const onMessage = (message: string): void => listener.onMessage(message);
-    // If the subscription exists already, it is only confirmed again.
+    // May run twice. The second call only confirms the subscription again.
     const listen = (): void => {
       subscriber.subscribe(channel, onMessage).then(
         () => listener.onListening(),
@@ -157,7 +161,10 @@ export class NodeRedisAdapter implements NodeClient {
     return () => void close(subscriber);
   }
 
-  /** If a Cluster client moves its own sharded subscriptions and fails, that ends the process. */
+  /**
+   * Uses a client of its own for one server. A Cluster client would move its sharded subscriptions
+   * itself. If that fails, the process ends.
+   */
   subscribeSharded(channel: string, listener: ShardedListener): (() => void) | null {
     const cluster = this.#client as Client & Cluster;
     const master = cluster.slots?.[slotOf(channel)]?.master;

@@ -1,6 +1,6 @@
 import type { ShardedListener } from '../client.js';
 
-/** One connection that listens to a sharded channel on the server of its slot. It ends once. */
+/** One connection that listens to a sharded channel on the server of its slot, until it is lost. */
 export class ShardedSubscription {
   readonly #disconnect: () => void;
   readonly #listener: ShardedListener;
@@ -28,7 +28,7 @@ export class ShardedSubscription {
     this.#listener.onLost();
   };
 
-  /** A server older than 7, or one that forbids it, is not asked again. */
+  /** The subscription failed. If the server forbids it or is older than 7, no retry follows. */
   readonly failed = (error: unknown): void => {
     const isRefused = error instanceof Error && /^(ERR|NOPERM)\b/.test(error.message);
     if (isRefused) this.close();
