@@ -88,21 +88,21 @@ export interface NodeAnswer {
   /** For `not-master`: the role that the server states, such as `slave` for a replica. */
   readonly role?: string;
   /**
-   * For `config-mismatch`: the names of all nodes that this node was set up with, or to which its
-   * set moved.
+   * For `config-mismatch`: the names of all nodes that this node was set up with. If the node is
+   * sealed for a move, the names are those of the next set.
    */
   readonly members?: readonly string[];
   /** For `config-mismatch` of a sealed node: key prefix and names of the next set, as JSON. */
   readonly nextSet?: string;
-  /** For `config-mismatch`: the name of this node among those. */
+  /** For `config-mismatch`: the name under which this node was set up. */
   readonly knownAs?: string;
   /**
    * For `wrong-version`: the node's storage version; 0 for nodes from before versions were kept.
    */
   readonly storageVersion?: number;
   /**
-   * For `error`: the client's error, or that the node did not answer in time. For `memory-full`:
-   * the server's error.
+   * For `error`: the Redis client's error, or an error that says that the node did not answer in
+   * time. For `memory-full`: the server's error.
    */
   readonly error?: Error;
 }

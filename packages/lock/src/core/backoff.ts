@@ -4,9 +4,11 @@ const LIMIT_MS = 250;
 /**
  * Milliseconds to wait after acquisition number `attempt`; the first is 1.
  *
- * Half of it is random, so contenders that split the votes do not meet again each time. If the
- * nodes reported the end of the lease, the wait is hardly longer than that.
+ * Half of the wait is random, so clients that split the votes once do not split them again at each
+ * attempt.
  *
+ * @param retryAfterMs remaining time of the present lease, according to the nodes; 0 if unknown.
+ *   The wait is at most 25 ms longer
  * @param unit a random number, 0 <= unit < 1
  */
 export function backoffMs(attempt: number, retryAfterMs: number, unit: number): number {

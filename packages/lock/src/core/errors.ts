@@ -6,7 +6,8 @@ import { errorJson } from './json.js';
  *
  * - `held`: somebody else holds the lock. The caller may try again after `retryAfterMs`, or wait
  *   with `waitMs`.
- * - `no-quorum`: too few nodes voted. The caller must look at `nodes`: each says why it did not.
+ * - `no-quorum`: too few nodes voted. The caller must look at `nodes`, which has the reason of
+ *   each.
  * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may
  *   try again, or ask for a longer TTL.
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
@@ -21,8 +22,8 @@ import { errorJson } from './json.js';
  *   be forgotten. The caller may try again; an operator must give them more memory, or lower
  *   `fenceTtlMs`.
  * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists. An
- *   operator must start with a new key prefix, and with new objects or rows. Those that were
- *   written refuse the lower tokens.
+ *   operator must start with a new key prefix, and with new objects or rows. The old objects and
+ *   rows refuse the lower tokens of the new start.
  * - `not-installed`: the database lacks the schema of `PostgresLock`, or the role or the user
  *   lacks the rights, or the bucket of `S3Lock` is refused. An operator must mend the set-up.
  * - `lease-lost`: the lease is over. The caller must stop the work that it protects.
@@ -116,7 +117,7 @@ export class LockHeldError extends QuorumError {}
  */
 export class NoQuorumError extends QuorumError {}
 
-/** The lock did not become free within `waitMs`. The last acquisition is in `nodes`. */
+/** The lock did not become free within `waitMs`. `nodes` has the last acquisition's answers. */
 export class AcquireTimeoutError extends QuorumError {}
 
 function describe(nodes: readonly NodeAnswer[]): string {
@@ -128,7 +129,7 @@ function describe(nodes: readonly NodeAnswer[]): string {
     .join('; ');
 }
 
-/** `fetch failed` alone does not say why. */
+/** The message, with that of the cause: `fetch failed` alone does not give the reason. */
 function reasonOf({ message, cause }: Error): string {
   const { message: inner, code } = Object(cause);
   const why = inner || code;

@@ -5,7 +5,7 @@ const DEPTH_MAX = 5;
  * The JSON of an error.
  *
  * @param own the fields that may be shown: fields of foreign errors may hold passwords
- * @param depth the number of errors that it is the cause of
+ * @param depth the number of errors above it in the chain of causes
  */
 export function errorJson(error: Error, own: object = {}, depth = 0): object {
   const { name, message, cause } = error;
@@ -36,7 +36,7 @@ function valueJson(value: unknown, depth: number): unknown {
   return depth < DEPTH_MAX ? factsJson(value, depth + 1) : undefined;
 }
 
-/** Anything may have been thrown. */
+/** The JSON of a cause. It need not be an error: anything can be thrown. */
 function causeJson(cause: unknown, depth: number): unknown {
   if (!(cause instanceof Error)) {
     return typeof cause === 'object' || typeof cause === 'function' ? typeof cause : String(cause);
@@ -51,7 +51,7 @@ class Facts {
   }
 }
 
-/** A copy of these facts that `JSON.stringify` takes. */
+/** A copy of these facts for `JSON.stringify`, which would throw at a bigint. */
 export function withJson<Of extends object>(facts: Of): Of {
   return Object.assign(new Facts(), facts);
 }

@@ -8,7 +8,7 @@ import { majorityOf } from './quorum.js';
  */
 export const STORAGE_VERSION = 2;
 
-/** The codes of a configuration that leaves no majority. */
+/** The failure codes if nodes with another configuration leave no majority. */
 export type Mismatch = 'config-mismatch' | 'wrong-version';
 
 type Answered = { readonly answer: string };
@@ -21,8 +21,8 @@ export function isMismatch(reply: Answered): reply is MismatchReply {
 }
 
 /**
- * The reason why no majority is left, if so many nodes were set up with other names or another
- * storage version; else null.
+ * The failure code if nodes that were set up with other names or another storage version leave no
+ * majority; else null.
  */
 export function mismatchIn(answers: readonly Answered[]): Mismatch | null {
   const others = answers.filter((one) => !isSetUpOtherwise(one)).length;
@@ -32,7 +32,10 @@ export function mismatchIn(answers: readonly Answered[]): Mismatch | null {
     : 'config-mismatch';
 }
 
-/** True if the pending answers decide whether a majority is left. */
+/**
+ * True if nodes with another configuration have answered, and the pending answers decide whether
+ * they leave no majority.
+ */
 export function mayBeMismatch(answers: readonly Answered[]): boolean {
   if (!answers.some(isSetUpOtherwise) || mismatchIn(answers)) return false;
   const atWorst = answers.map((one) =>

@@ -16,7 +16,7 @@ export interface SealedLeases {
   readonly leases: readonly HeldRecord[];
 }
 
-/** The facts of the sealed nodes that the next set begins with. */
+/** The facts that the next set begins with, from the sealed nodes of the previous set. */
 export interface Evidence {
   /** No token that the previous set gave is above this. */
   readonly floor: bigint;
@@ -33,10 +33,10 @@ export interface Evidence {
  * confirmed. Any quorum of the previous set shares a node with the sealed majority. If that node
  * voted before SEAL, its `max` covers the token. After SEAL, it does not vote.
  *
- * Without such a majority, *all* nodes must be sealed, as at a first start. Then nothing but the
- * clock is known to be above their tokens.
+ * If the sealed voters are no majority, *all* nodes must be sealed. Too many of them have then lost
+ * their memory, so only the clock is known to be above all tokens of the set.
  *
- * @param isForced an operator says that nodes which did not answer are gone for good
+ * @param isForced true if an operator has declared that silent nodes are gone for good
  */
 export function evidenceOf(
   seals: readonly Promised[],
@@ -53,8 +53,8 @@ export function evidenceOf(
 }
 
 /**
- * The nodes whose leases decide: as many as agree with each other, at least a majority. Null if too
- * few do. Every lease of the previous set that may be valid is held on one of them.
+ * The nodes whose leases decide: all of them if they form a consistent quorum, else a majority that
+ * does. Null if there is none. Each valid lease of the previous set is held on one of them.
  */
 export function decidingLeases(
   sealed: readonly SealedLeases[],
@@ -68,8 +68,8 @@ export function decidingLeases(
 }
 
 /**
- * True if no node of the next set can have voted and then forgotten it. So the next set holds no
- * lease, and gave no token, beside those that its voting nodes know.
+ * True if no node of the next set can have voted and then forgotten its votes. So the voting nodes
+ * of the next set know all its leases and tokens.
  */
 export function isUntouched(inspections: readonly (Inspection | null)[]): boolean {
   return inspections.every((seen) => seen?.voting || seen?.awaits === 'early');
@@ -80,10 +80,11 @@ const NOBODY = '';
 
 /**
  * The leases that the next set must hold: those that may be valid. A valid lease is held on a
- * majority of all nodes. So if all nodes decide, one that a minority holds is not valid.
+ * majority of all nodes. A node that is missing in `deciding` may hold any lease, so it counts as a
+ * node that holds it.
  *
- * If several owners of a resource may have a valid lease, nobody knows the holder. The lock is then
- * held for nobody.
+ * If several owners of a resource may have a valid lease, the true holder is unknown. The next set
+ * then holds the lock for `NOBODY` until the last of these leases is over.
  *
  * @param deciding as `decidingLeases` returns them
  */
@@ -116,7 +117,7 @@ function longer(a: HeldRecord, b: HeldRecord): HeldRecord {
   return { ...a, remainingMs, token: a.token > b.token ? a.token : b.token };
 }
 
-/** The time for another node, whose clock may be faster: the lease must not end earlier there. */
+/** The time that a lease gets on another node. It is longer, because that clock may be faster. */
 function carriedMs(ms: number): number {
   return Math.ceil(ms + driftMs(ms));
 }

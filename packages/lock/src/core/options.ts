@@ -4,8 +4,8 @@ import { driftMs } from './validity.js';
 /** Numbers and names of a `Redlock`. All clients of the same nodes should agree on them. */
 export interface RedlockOptions {
   /**
-   * The longest lease in milliseconds that any client may ask for, 10 to 86,400,000 (a day). It is
-   * kept on the nodes.
+   * The longest lease in milliseconds that any client may ask for, 10 to 86,400,000 (a day). The
+   * nodes store it, and refuse longer leases.
    * @default 60_000
    */
   readonly maxTtlMs?: number;
@@ -39,7 +39,7 @@ export type ResolvedOptions = Required<Omit<RedlockOptions, 'firstToken'>> & {
 
 const TTL_MIN_MS = 10;
 const DAY_MS = 86_400_000;
-/** Five of the longest leases by default. docs/redis-servers.md has the memory that this costs. */
+/** Five times the default of `maxTtlMs`. docs/redis-servers.md has the memory that this costs. */
 const FENCE_TTL_MS = 300_000;
 const WAIT_MAX_MS = 2 ** 31 - 1;
 const RESOURCE_LENGTH_MAX = 1024;
@@ -89,7 +89,7 @@ export function checkFields(what: string, options: unknown, known: readonly stri
   for (const field of Object.keys(options)) {
     if (known.includes(field)) continue;
     const hint = HINTS.get(field);
-    // A client or a pool in place of the options.
+    // The caller may have passed a client or a pool in place of the options.
     const { name = 'Object' } = Object(options.constructor);
     if (hint === undefined && name !== 'Object') throw noOptions(what, known, `a ${name}`);
     throw new LockArgumentError(

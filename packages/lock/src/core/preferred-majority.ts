@@ -12,8 +12,8 @@ const SLOW_MS = 2;
 
 /**
  * The nodes that an acquisition asks first: a bare majority of the nodes that vote in time, as in
- * *thrifty* Paxos. It is the first of them by name, so clients that want the same lock meet at the
- * same nodes. The calls of one tick travel in few scripts, too.
+ * *thrifty* Paxos. They are the first such nodes by name. So clients that want the same lock ask
+ * the same nodes, and the calls of one tick of the event loop need few scripts.
  *
  * Once a second, one acquisition asks all nodes and shows which of them vote in time.
  */
@@ -45,7 +45,7 @@ export class PreferredMajority {
   /**
    * Notes a vote.
    *
-   * @param decidedMs the time that the fastest majority took; null if fewer had voted before
+   * @param decidedMs the time that the fastest majority took; null if this vote came before that
    */
   voted(index: number, elapsedMs: number, decidedMs: number | null): void {
     const isSlow = decidedMs !== null && elapsedMs > SLOW_FACTOR * decidedMs + SLOW_MS;

@@ -24,7 +24,7 @@ export interface Incarnation {
 export type Roster = readonly Incarnation[];
 
 /**
- * The incarnation that voted, and its knowledge at that time. `index` is the node's index among the
+ * The incarnation that voted, and its roster at that time. `index` is the node's index among the
  * sorted names.
  */
 export interface Voter extends Incarnation {
@@ -36,8 +36,8 @@ export interface Voter extends Incarnation {
  * Finds a *consistent quorum*: `majority` voters, none of which knows that another one's vote has
  * been superseded. Null if there is none.
  *
- * Invariant: a node that lost its memory votes again only after a majority has recorded that. A
- * vote of its earlier incarnation cannot be counted beside theirs.
+ * Invariant: a node that lost its memory votes again only after a majority has recorded its new
+ * incarnation in their rosters. So a vote of an earlier incarnation is not counted beside theirs.
  */
 export function consistentQuorum<V extends Voter>(
   voters: readonly V[],
@@ -75,8 +75,8 @@ function agree(x: Voter, y: Voter): boolean {
 }
 
 /**
- * True if `one` knows a later incarnation of node `index`, or a later generation of the same one.
- * The other vote is then superseded.
+ * True if `one` knows a later incarnation of node `index` than `other`, or a later generation of
+ * the same incarnation. The vote of `other` is then superseded.
  */
 export function knowsLater(one: Pick<Voter, 'roster'>, other: Incarnation, index: number): boolean {
   const known = one.roster[index];
@@ -85,7 +85,7 @@ export function knowsLater(one: Pick<Voter, 'roster'>, other: Incarnation, index
   return known.generation >= other.generation;
 }
 
-/** Returns the voters that a witness knows to be superseded: their votes do not count together. */
+/** Returns the voters that a witness knows to be superseded. Beside its vote, theirs are void. */
 export function supersededIn<V extends Voter>(
   voters: readonly V[],
   witnesses: readonly Voter[] = voters,

@@ -17,7 +17,7 @@ export interface Inspection {
   readonly voting: boolean;
   /** Generation of the last voting incarnation whose data survived; 0 if none did. */
   readonly generation: number;
-  /** Its knowledge of every node; empty if it knows nothing. */
+  /** The latest incarnation of every node, as far as it knows; empty if it knows none. */
   readonly roster: Roster;
   /** The highest token that this node remembers. */
   readonly max: bigint;
@@ -25,7 +25,7 @@ export interface Inspection {
   readonly longestMs: number;
   /**
    * Not null if the node waits for a move, and only the move may admit it. `early`: this
-   * incarnation began before its set can have voted.
+   * incarnation began before any vote of its set, so it cannot have forgotten one.
    */
   readonly awaits: 'early' | 'late' | null;
 }
@@ -57,7 +57,7 @@ export interface Seed {
   readonly wallClockMs: number;
   /** Replaces the clock if no node remembers any token at all. */
   readonly firstToken: bigint | null;
-  /** Of a move: no token may be at or below it. Replaces the clock if `isCertain`. */
+  /** Of a move. No token may be at or below `floor`. If `isCertain`, it replaces the clock. */
   readonly moved?: {
     readonly floor: bigint;
     readonly longestMs: number;
@@ -72,7 +72,7 @@ export interface Readmission {
   readonly longestMs: number;
 }
 
-/** The nominations to promise, and the nodes whose promises let others vote. */
+/** The nominations to promise, and the number of promises that they need. */
 export interface Gathering {
   readonly nominations: readonly Nomination[];
   /**
@@ -83,8 +83,8 @@ export interface Gathering {
 }
 
 /**
- * Plans the promises that let nodes vote that have no vote, or one that does not count. Null if too
- * few nodes answered.
+ * Plans the promises for a readmission of nodes whose votes are missing or do not count. Null if
+ * too few nodes answered.
  *
  * If a majority votes, it is asked to promise. Otherwise, at first start or after too many nodes
  * lost their memory, *every* node must promise, and *every* node is nominated. Then no
@@ -92,7 +92,7 @@ export interface Gathering {
  * is an old master that still answers another client.
  *
  * @param inspections by node index; null for a node that did not answer
- * @param isForced an operator says that nodes which did not answer are gone for good
+ * @param isForced true if an operator has declared that silent nodes are gone for good
  */
 export function planGathering(
   inspections: readonly (Inspection | null)[],
@@ -109,10 +109,11 @@ export function planGathering(
       everybody: null,
     };
   }
-  // Votes of a minority do not help.
+  // No majority votes, so all nodes must answer. If forced, a majority suffices.
   const needed = isForced ? majorityOf(inspections.length) : inspections.length;
   if (known.length < needed) return null;
-  // Forgotten generations were below the clock. An unseen old master may still use one of them.
+  // An old master that this client does not see may use a generation that all others have
+  // forgotten. Such generations came from an earlier clock, so the present clock is above them.
   const least = Math.floor(seed.wallClockMs);
   return {
     nominations: known.map((one) => nominationOf(one, inspections, least)),
@@ -121,11 +122,11 @@ export function planGathering(
 }
 
 /**
- * Joins a nomination of the same incarnation that no other one contradicts, so clients that admit
- * it at once do not compete.
+ * Nominates a node's incarnation. If the nodes already know this nomination, and none contradicts
+ * it, repeats it. So clients that admit the node at the same time do not compete.
  *
- * A nomination that a majority knows need not be above `least`: some of that majority would know
- * any later one.
+ * The generation is `least` or above. A nomination that a majority knows may be below, because some
+ * node of that majority would know any later one.
  */
 function nominationOf(
   { index, incarnation, generation: own }: Inspection & { readonly index: number },
@@ -186,7 +187,7 @@ export function planReadmission(
 }
 
 function seedToken(promises: readonly Promised[], { firstToken, wallClockMs }: Seed): bigint {
-  // A node that another client has just readmitted has given no token yet.
+  // If another client has just readmitted a node at `firstToken`, that node has given no token yet.
   const isUnused = ({ max }: Promised): boolean => max === 0n || max + 1n === firstToken;
   if (firstToken !== null && promises.every(isUnused)) return firstToken - 1n;
   return BigInt(Math.floor(wallClockMs * 1_000));

@@ -24,7 +24,7 @@ export interface NodeReport extends Inspection, NodeMemory {
   readonly previousSet: string | null;
   /** Milliseconds of the recovery wait so far, by the node's own clock; 0 if there was none. */
   readonly waitedMs: number;
-  /** The configuration that clients set the node up with; null if none has. */
+  /** The configuration with which clients set the node up; null if it was never set up. */
   readonly setUp: {
     /** 0 for nodes from before versions were kept. */
     readonly storageVersion: number;
@@ -82,8 +82,8 @@ export type NodeStatus =
       /** Null if its votes count. */
       readonly noVote: NoVoteReason | null;
       /**
-       * Milliseconds of recovery wait that are left at least, in case the node has forgotten a
-       * lease.
+       * Least milliseconds of recovery wait that are left. The node waits because it may have
+       * forgotten a lease.
        */
       readonly waitMs: number;
       readonly generation: number;

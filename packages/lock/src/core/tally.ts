@@ -5,7 +5,7 @@ import { consistentQuorum, knowsLater, majorityOf, type Voter } from './quorum.j
 /** The vote of one node in one acquisition. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
 
-/** A vote in an answer that grants no lock, such as one to EXTEND. */
+/** An answer that carries a vote but grants no lock, such as the answer to EXTEND. */
 interface Cast extends Omit<Voter, 'index'> {
   readonly answer: string;
 }
@@ -23,21 +23,21 @@ export type Decision =
   | { readonly state: 'won'; readonly token: bigint }
   | { readonly state: 'lost'; readonly reason: LossReason }
   /**
-   * Not decided. `laggards` granted less than `token`, and a majority granted: they are to confirm
-   * it.
+   * Not decided. If a majority granted, `laggards` are the nodes that granted less than `token`.
+   * They must confirm `token`. Without such a majority, `laggards` is empty.
    */
   | { readonly state: 'open'; readonly token: bigint; readonly laggards: readonly number[] };
 
 /**
  * Decides an acquisition from the votes so far, in the order of the sorted node names.
  *
- * The token is the highest among the grants. Two overlapping acquisitions could each see it on a
- * node of their own. So it counts only once it is *stored on a majority while the acquisition holds
- * the lock there*: a confirmation.
+ * The token is the highest among the grants. Two overlapping acquisitions could get the same number
+ * from different nodes. So a token counts only once it is *stored on a majority while the
+ * acquisition holds the lock there*: a confirmation.
  *
  * Invariant: the token of a won acquisition is above that of every acquisition won before this one
- * began. The confirmations of the two share a node, and a node never grants a token that it has
- * stored before.
+ * began. The majorities that confirmed the two tokens share a node, and a node grants only tokens
+ * above those that it has stored.
  */
 export function decide(votes: readonly Vote[]): Decision {
   const majority = majorityOf(votes.length);
@@ -51,11 +51,13 @@ export function decide(votes: readonly Vote[]): Decision {
     if (vote.token > token) token = vote.token;
   }
   if (granted + pending < majority) {
-    // The nodes that have not answered decide whether another acquisition can help.
+    // It is lost, but the pending answers decide whether the reason is a mismatch. Then another
+    // acquisition cannot help.
     if (mayBeMismatch(votes)) return { state: 'open', token, laggards: [] };
     return { state: 'lost', reason: lossReason(votes, majority) };
   }
-  // An earlier confirmation would raise nodes to a token that the next grant may exceed.
+  // Without laggards: a confirmation would be too early, because the next grant may have a higher
+  // token.
   if (granted < majority) return { state: 'open', token, laggards: [] };
 
   const confirmations: Voter[] = [];
@@ -89,7 +91,7 @@ export function callsForReadmission(answers: readonly (Vote | Cast)[], index: nu
   return false;
 }
 
-/** True if others hold the lock on so many nodes that nobody else can win. */
+/** True if other clients hold the lock on a majority of the nodes, so this one cannot win now. */
 export function isTaken(answers: readonly { readonly answer: string }[]): boolean {
   const held = answers.filter(({ answer }) => answer === 'held').length;
   return held >= majorityOf(answers.length);
@@ -99,7 +101,7 @@ export function isTaken(answers: readonly { readonly answer: string }[]): boolea
 export function lossReason(votes: readonly Vote[], majority: number): LossReason {
   const count = (answer: Vote['answer']): number =>
     votes.filter((vote) => vote.answer === answer).length;
-  // A refusal is the reason only if the other nodes do not suffice.
+  // A kind of refusal is the reason only if the nodes without it are too few for a majority.
   const decides = (refusals: number): boolean => votes.length - refusals < majority;
   if (decides(count('token-exhausted'))) return 'token-exhausted';
   const mismatch = mismatchIn(votes);

@@ -11,8 +11,8 @@ export function driftMs(ttlMs: number): number {
 /**
  * Milliseconds for which a lease may be relied on, from the last vote on; 0 or less: not at all.
  *
- * `elapsedMs` must be monotonic and count from before the first request was sent: a node's own time
- * to live may have begun then.
+ * `elapsedMs` must be monotonic and count from before the first request was sent: on a node, the
+ * lease may have begun as early as that.
  */
 export function validityMs(ttlMs: number, elapsedMs: number): number {
   return ttlMs - elapsedMs - driftMs(ttlMs);

@@ -1,6 +1,6 @@
 import { LockArgumentError } from './errors.js';
 
-/** More virtual services than groups of nodes will ever be needed. */
+/** Limit of the virtual services. It is far above the number of groups that anybody needs. */
 const COUNT_MAX = 4_096;
 const NUMBERS = /^\d+(-\d+)?(,\d+(-\d+)?)*$/;
 

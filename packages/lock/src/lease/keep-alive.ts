@@ -20,18 +20,18 @@ export function keepAlive(
   if (maxHoldMs < Number.POSITIVE_INFINITY) limitHold(lease, endMs, maxHoldMs);
 
   const run = async (): Promise<void> => {
-    // Extensions beyond the limit would only keep others out.
+    // A lease that lasts beyond `endMs` would only keep other clients out.
     while (runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
       await sleep(runtime, Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
       try {
         await lease.extend(ttlMs);
       } catch (error) {
-        // Silent nodes may answer in the remaining time. Each pause is half of that.
+        // Tries again: nodes that were silent may answer in the remaining time of the lease.
         if (error instanceof LeaseLostError) return;
       }
     }
   };
-  // The rejection of the sleep ends the run, too: then there is nothing left to keep alive.
+  // `sleep` rejects when the signal aborts: then there is nothing left to keep alive.
   run().catch(() => {});
   return { [Symbol.dispose]: () => stop.abort() };
 }

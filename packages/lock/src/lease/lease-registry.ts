@@ -3,12 +3,13 @@ import type { LeaseContext, LocalLease } from './lease.js';
 
 /** The interval at which the service looks for leases that have ended without a release. */
 const SWEEP_EVERY_MS = 1_000;
-/** A new list is not worth its cost for fewer ended leases. */
+/** The number of ended leases from which on it is worth making a new list. */
 const ENDED_MIN = 64;
 
 /**
- * The leases that a service holds. Ended leases leave the list many at a time. In a `Map` or a
- * linked list, old leases would refer to new ones, which no minor garbage collection could free.
+ * The leases that a service holds. Ended leases leave the list many at a time. The list is an
+ * array: in a `Map` or a linked list, old entries refer to new ones. Then minor garbage collections
+ * could not free the new ones.
  */
 export class LeaseRegistry implements LeaseContext {
   readonly runtime: Runtime;
@@ -59,7 +60,7 @@ export class LeaseRegistry implements LeaseContext {
     this.runtime.after(SWEEP_EVERY_MS, sweep, 'background');
   }
 
-  /** Drops the ended leases. A lease that is over notices it here, and publishes its loss. */
+  /** Drops the ended leases. If a lease's time has passed, `remainingMs` publishes the loss. */
   #sweep(): void {
     this.#endedCount = 0;
     this.#leases = this.#leases.filter((lease) => lease.remainingMs() > 0);

@@ -33,7 +33,8 @@ const noLimit: HoldLimit = {
 };
 
 /**
- * Ends the lease at `endMs` by the runtime's clock at the latest: it is then held for `maxHoldMs`.
+ * Lets the lease end at `endMs` on the runtime's monotonic clock, even if it is extended. It was
+ * then held for `maxHoldMs`.
  */
 export let limitHold: (lease: LocalLease, endMs: number, maxHoldMs: number) => void;
 
@@ -41,8 +42,8 @@ export let limitHold: (lease: LocalLease, endMs: number, maxHoldMs: number) => v
  * A lock that is held for a limited time. It may end earlier than its holder believes. So every
  * write to the protected storage must carry `token`, and the storage must refuse a lower one.
  *
- * Any object with these members is one: the leases of all lock services, those of a gateway, and
- * those of a test's own fake.
+ * Any object with these members is a `Lease`: the leases of all lock services, those of a gateway,
+ * and those of a test's own fake.
  */
 export type Lease = Pick<LocalLease, keyof LocalLease>;
 
@@ -107,11 +108,11 @@ export class LocalLease implements AsyncDisposable {
     if (this.#ending) return 0;
     const remainingMs = this.#endMs - this.#context.runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
-    // A process that was paused gets here before its timer does.
+    // After a pause of the process, a caller may get here before the timer fires.
     const { endMs, maxHoldMs } = this.#limit;
     if (endMs < this.#deadlineMs) {
       this.#lose(`the lease has reached its limit and is over maxHoldMs=${maxHoldMs}`);
-      // The nodes hold it for longer than that.
+      // Releases it, because the nodes would hold it beyond this limit.
       this.#released ??= this.#release();
     } else this.#lose('the lease is over: its time has passed');
     return 0;
@@ -208,7 +209,7 @@ export class LocalLease implements AsyncDisposable {
     return Math.min(this.#deadlineMs, this.#limit.endMs);
   }
 
-  // Timers may fire a little early by the clock that counts.
+  // A timer may fire a little before its time on the monotonic clock.
   #onTimer(): void {
     if (this.remainingMs() > 0) this.#watchDeadline();
   }

@@ -31,9 +31,10 @@ export interface TryAcquireOptions {
 
 export interface AcquireOptions extends TryAcquireOptions {
   /**
-   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer.
-   * The call settles within `waitMs` and 250 ms for the answers to its last acquisition. A waiter
-   * may get the lock from another one in this process. Up to a tenth of `ttlMs` is over then.
+   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer. The
+   * call settles within `waitMs` plus 250 ms, which are for the answers to its last acquisition. A
+   * holder in this process may hand its lock over to a waiter. Up to a tenth of the waiter's
+   * `ttlMs` has then passed already.
    *
    * 0: one acquisition, as by `tryAcquire`.
    * @default 0
@@ -50,7 +51,7 @@ export interface UsingOptions extends AcquireOptions {
   readonly maxHoldMs?: number;
 }
 
-/** A lease, as another process refers to it: the lock service need not have acquired it. */
+/** A reference to a lease that any process acquired, by resource and owner. */
 export interface LeaseReference {
   readonly resource: string | readonly string[];
   /** The lease's `owner`. */
@@ -58,7 +59,8 @@ export interface LeaseReference {
 }
 
 /**
- * The time limit of a call that does not wait: silent nodes time out, then readmission explains.
+ * The time limit of a call that does not wait. Silent nodes time out, and 250 ms are left. In
+ * these, a readmission may help, or gives the reason of the failure.
  */
 const READMISSION_MS = NODE_TIMEOUT_MAX_MS + LAST_ANSWERS_MS;
 
@@ -66,7 +68,7 @@ const TRY_FIELDS = ['ttlMs', 'signal'];
 const ACQUIRE_FIELDS = [...TRY_FIELDS, 'waitMs'];
 const USING_FIELDS = [...ACQUIRE_FIELDS, 'maxHoldMs'];
 
-/** Waiting changes nothing about other failures, such as a misconfiguration. */
+/** The failures that may end by themselves. Others, such as a misconfiguration, need a change. */
 const WAITABLE: ReadonlySet<AcquireFailure['reason']> = new Set([
   'held',
   'no-quorum',
@@ -147,7 +149,8 @@ export class LockService implements AsyncDisposable {
    * abort on the way are results here, not exceptions: `reason`, `hint` and `nodes` explain them.
    *
    * @throws {LockArgumentError} before anything is sent
-   * @throws the signal's reason, or an error of code `closed`, if that was so before
+   * @throws the signal's reason, if it has aborted before the call
+   * @throws {LockError} of code `closed`, if the service was closed before the call
    */
   async tryAcquire(
     resource: string | readonly string[],
@@ -163,8 +166,9 @@ export class LockService implements AsyncDisposable {
 
   /**
    * Runs `routine` under a lease that is extended while the routine runs and the event loop turns:
-   * see docs/leases.md. The routine's own error comes first. Then comes a `LeaseLostError`, if the
-   * lease was over before the routine ended. It names `maxHoldMs` if that limit was reached.
+   * see docs/leases.md. If the routine throws, `using` throws the same error. If the routine
+   * succeeds but its lease was over earlier, `using` throws a `LeaseLostError`. Its message names
+   * `maxHoldMs` if that limit was reached.
    *
    * @throws the errors of `acquire`
    * @throws {LeaseLostError} even if the routine resolved: another holder may have worked meanwhile
@@ -193,7 +197,7 @@ export class LockService implements AsyncDisposable {
    *
    * @returns milliseconds for which it may be relied on from now on; 0 if the answer came too late
    * @throws {LeaseLostError} no majority holds it for its owner any more
-   * @throws {NoQuorumError} too few nodes answered: it ends when it would have ended
+   * @throws {NoQuorumError} too few nodes answered: the lease keeps the end that it had
    * @throws {LockArgumentError} before anything is sent
    */
   async extend(reference: LeaseReference, ttlMs: number): Promise<number> {
@@ -216,9 +220,9 @@ export class LockService implements AsyncDisposable {
   }
 
   /**
-   * Releases all leases, and ends waits with an error of code `closed`. Resolves when what was
-   * under way is undone, or some seconds have passed. Clients and pools stay open: they are their
-   * owner's. Close them after that.
+   * Releases all leases, and ends waits with an error of code `closed`. Resolves when the servers
+   * have answered, or after some seconds. Clients and pools stay open: they belong to the
+   * caller. Close them after that.
    */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
@@ -245,8 +249,8 @@ export class LockService implements AsyncDisposable {
   }
 
   /**
-   * The result that the caller may see. If the acquisition was aborted after the last vote, or if
-   * the lock has ended, it is released, and the result is a failure.
+   * The result that the caller may see. If the caller aborted after the last vote, or if the lock's
+   * time has passed, the lock is released, and the result is a failure.
    */
   #settled(
     result: AcquisitionResult,
@@ -283,11 +287,11 @@ export class LockService implements AsyncDisposable {
  * A lock service: `Redlock`, `PostgresLock`, `EtcdLock`, `ZooKeeperLock`, `S3Lock` or `MemoryLock`
  * of this package, or `FencedGateway` of `@fenced/client`.
  *
- * Type a parameter by this, and any of them fits. A fake needs only the methods that the code under
+ * A parameter of this type accepts any of them. A fake needs only the methods that the code under
  * test calls: `Pick<Lock, 'using'>`.
  */
 export interface Lock extends Omit<LockService, 'tryAcquire'> {
-  /** As `tryAcquire` of `Redlock`, without what only one lock service knows. */
+  /** As `tryAcquire` of `Redlock`, with only the facts that all lock services report. */
   tryAcquire(
     resource: string | readonly string[],
     options: TryAcquireOptions,

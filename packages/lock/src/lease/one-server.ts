@@ -4,7 +4,7 @@ import { answerLimitMs, LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/val
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
 import type { AcquireRequest, AcquisitionResult, LockHandle, LockTransport } from './transport.js';
 
-/** For an acquisition, and for the release of what it took. */
+/** The longest time of `close`: an acquisition may end, and then its lock must be released. */
 const CLOSE_LIMIT_MS = 2 * NODE_TIMEOUT_MAX_MS;
 
 /** The reason of a failure, with advice for an operator. */
@@ -39,10 +39,10 @@ export class OnlyServer {
   }
 
   /**
-   * Makes one acquisition. An abort ends it for its caller. It goes on until it is known what it
-   * has taken, and that is released. Never rejects.
+   * Makes one acquisition. If the caller aborts, this returns at once, but the acquisition goes on
+   * in the background. If it then gets the lock, the lock is released. Never rejects.
    *
-   * @param acquire If it fails, it releases what it may have taken.
+   * @param acquire makes the acquisition. If it fails, it releases a lock that it may have taken
    */
   async acquire(
     { ttlMs, endMs, signal }: AcquireRequest,
@@ -59,9 +59,9 @@ export class OnlyServer {
   }
 
   /**
-   * Extends a lease. If its owner does not hold all of it any more, releases the rest.
+   * Extends a lease. If its owner does not hold all resources any more, releases the others.
    *
-   * @param extend returns null if the owner does not hold all of it
+   * @param extend returns null if the owner does not hold all resources
    * @throws {LockError} the server did not extend it
    */
   async extended<Result>(
@@ -90,7 +90,7 @@ export class OnlyServer {
   /**
    * The handle of a lock that the server has granted.
    *
-   * @param lock its `extend` and `release` replace those of the transport
+   * @param lock if it has `extend` or `release`, they replace those of the transport
    */
   granted(
     transport: LockTransport,

@@ -55,7 +55,7 @@ export interface Waiter<Handle extends LockHandle = LockHandle> extends Disposab
    * Resolves when another acquisition may win.
    *
    * @param attempts the number of acquisitions so far
-   * @param failure the last of them
+   * @param failure the result of the last acquisition
    * @param leftMs the time for which the caller is still ready to wait
    * @throws the signal's reason as soon as it aborts
    */
@@ -63,8 +63,8 @@ export interface Waiter<Handle extends LockHandle = LockHandle> extends Disposab
 }
 
 /**
- * The servers of a lock service: Redis nodes, or a database, or a cluster. It never calls the
- * service.
+ * Port to the servers of a lock service: Redis nodes, or a database, or a cluster. A transport
+ * never calls its lock service.
  */
 export interface LockTransport {
   /** @throws {LockArgumentError} if the servers cannot store such names, or so many */
@@ -72,7 +72,10 @@ export interface LockTransport {
   /** Makes one acquisition for a caller that does not wait yet. Never rejects. */
   acquire(request: AcquireRequest): Promise<AcquisitionResult>;
   wait(request: AcquireRequest): Waiter;
-  /** A waiter behind others of this process, if there are any: an acquisition would be refused. */
+  /**
+   * If other callers in this process wait for the same resources, returns a waiter behind them:
+   * an acquisition would be refused. Otherwise returns null.
+   */
   waitBehindOthers?(request: AcquireRequest): Waiter | null;
   /** As `extend` of a handle, for a lease that any process acquired. */
   extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number>;

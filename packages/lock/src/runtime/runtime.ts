@@ -6,16 +6,16 @@ import { checkFields } from '../core/options.js';
 export interface Runtime {
   /** Monotonic milliseconds: for durations, deadlines and validity. */
   nowMs(): number;
-  /** Milliseconds since 1970. Only a seed for the tokens of nodes that start without memory. */
+  /** Milliseconds since 1970, which may jump: for first tokens, enqueue times and reports. */
   wallClockMs(): number;
   /** A number from 0 up to but not including 1. */
   random(): number;
   /** A new name of 122 random bits. */
   uniqueId(): string;
   /**
-   * Runs `callback` after everything that is ready to run. If the callback of an answer calls it,
-   * `callback` runs before any new answer is read. If a timer calls it, all answers that have
-   * arrived are read before.
+   * Runs `callback` after everything that is ready to run. If it is called while an answer is being
+   * handled, `callback` runs before any new answer is read. If a timer calls it, all answers that
+   * have arrived are read before `callback` runs.
    */
   soon(callback: () => void): void;
   /**
@@ -40,7 +40,7 @@ export const systemRuntime: Runtime = {
 
 const PARTS = Object.keys(systemRuntime);
 
-/** Refuses anything else: node-redlock takes its settings as this argument. */
+/** Throws if this is no `Runtime`. Former users of node-redlock may pass its settings here. */
 export function checkRuntime(runtime: unknown): void {
   if (runtime instanceof Object && PARTS.every((part) => part in runtime)) return;
   checkFields('the second argument, a Runtime for tests', runtime, PARTS);
@@ -48,8 +48,8 @@ export function checkRuntime(runtime: unknown): void {
 }
 
 /**
- * As `runtime.after`, for a timer that an answer cancels. A process that was stopped reads the
- * answers that have arrived before the timer fires.
+ * As `runtime.after`, for a timer that an answer cancels. After a pause of the process, answers
+ * that have arrived are read first. Only then does the timer call back.
  */
 export function afterReading(runtime: Runtime): Runtime['after'] {
   return (delayMs, callback, background) => {
@@ -67,8 +67,8 @@ export function afterReading(runtime: Runtime): Runtime['after'] {
 }
 
 /**
- * Resolves after `delayMs`, or once `woken` does. Rejects with the reason of a signal as soon as
- * that aborts.
+ * Resolves after `delayMs`, or once `woken` does. Rejects with the signal's reason as soon as the
+ * signal aborts.
  */
 export function sleep(
   runtime: Runtime,
@@ -112,7 +112,7 @@ export interface Silent {
   explained(error: Error): Error;
 }
 
-/** Stands for no node. */
+/** In place of a node, for a wait that concerns no single node. */
 export const nobody: Silent = { state: '', explained: (error) => error };
 
 export function noAnswer(

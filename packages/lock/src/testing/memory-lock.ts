@@ -78,7 +78,10 @@ class MemoryTransport implements LockTransport {
     return this.#acquire(request, null);
   }
 
-  /** The first acquisition of a waiter was not queued yet, so the second follows at once. */
+  /**
+   * Queues the caller, whose first acquisition was refused before. So the first pause is no pause:
+   * the lock may have become free since.
+   */
   wait(request: AcquireRequest): Waiter {
     const { resources, signal } = request;
     const { queue, runtime } = this.#memory;
@@ -124,7 +127,7 @@ class MemoryTransport implements LockTransport {
     const nowMs = runtime.nowMs();
     const ends = resources.map((name) => (held.get(name)?.untilMs ?? 0) - nowMs);
     const remainingMs = Math.max(0, ...ends);
-    // Of overlapping waiters, the earliest is served.
+    // Of waiters with a common resource, the earliest is served.
     const first = [...queue].find((other) => overlap(other.resources, resources)) ?? queued;
     if (remainingMs > 0 || first !== queued) return this.#server.held(remainingMs);
     const owner = runtime.uniqueId();
