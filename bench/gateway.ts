@@ -168,14 +168,17 @@ interface Context {
 
 const leaseCycle: Script = (name) => [
   {
-    ...{ method: 'POST', path: `/v1/leases/${name}`, body: LEASE },
+    method: 'POST',
+    path: `/v1/leases/${name}`,
+    body: LEASE,
     headers: { ...AUTHORIZED, 'Content-Type': 'application/json' },
     onResponse: (_, body, context) => {
       (context as Context).leaseId = (JSON.parse(body) as { leaseId: string }).leaseId;
     },
   },
   {
-    ...{ method: 'DELETE', headers: AUTHORIZED },
+    method: 'DELETE',
+    headers: AUTHORIZED,
     setupRequest: (request, context) => ({
       ...request,
       path: `/v1/leases/${name}/${(context as Context).leaseId}`,
@@ -198,7 +201,8 @@ async function beside(
   const [row] = await compare('gateway', [baseline], 50, { workers: WORKERS, rounds: 4 });
   if (row === undefined) throw new Error('no row was measured');
   const load: Options = {
-    ...{ url, connections: WORKERS },
+    url,
+    connections: WORKERS,
     setupClient: (client) => client.setRequests(over.script(randomUUID())),
   };
   await autocannon({ ...load, duration: 1 });
@@ -210,7 +214,9 @@ async function beside(
   return [
     row,
     {
-      ...{ bench: 'gateway', subject: `${over.name} through a gateway`, against: baseline.name },
+      bench: 'gateway',
+      subject: `${over.name} through a gateway`,
+      against: baseline.name,
       ratio,
       ratioRange: [ratio, ratio],
       ratioOf: 'perSecond',

@@ -60,7 +60,8 @@ function sentencesOf(path: string, markdown: string): Finding[] {
 
       const line = block.loc.start.line + text.slice(0, index).split('\n').length - 1;
       return remarksOn(sentence).map((remark) => ({
-        ...{ path, line },
+        path,
+        line,
         text: `${remark}: ${sentence.slice(0, 100)}`,
       }));
     });

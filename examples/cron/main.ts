@@ -47,7 +47,9 @@ async function addInterest(due: string): Promise<void> {
 }
 
 const task = cron.schedule(schedule, ({ date }) => addInterest(date.toISOString()), {
-  ...{ name: 'interest', distributed: true, runCoordinator },
+  name: 'interest',
+  distributed: true,
+  runCoordinator,
   distributedLease: 5_000, // no other machine runs it for so long after this one dies
 });
 

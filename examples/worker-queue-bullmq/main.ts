@@ -38,7 +38,9 @@ async function bill(job: Job<{ customer: string; amount: number }>): Promise<voi
 // A worker that stands still loses its job to another worker after `lockDuration`.
 const connection = { url: urls[0] ?? '' };
 const worker = new Worker('bills', bill, {
-  ...{ connection, lockDuration: 2_000, stalledInterval: 2_000 },
+  connection,
+  lockDuration: 2_000,
+  stalledInterval: 2_000,
 });
 worker.on('error', (error) => console.error(error.message));
 

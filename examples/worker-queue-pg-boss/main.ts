@@ -13,7 +13,8 @@ const invoices = new FencedS3({ client: s3, bucket: process.env.BUCKET ?? 'docum
 const boss = new PgBoss({
   connectionString: process.env.DATABASE_URL ?? 'postgres://localhost',
   // The time until a job of a dead worker is noticed. The default is a minute.
-  ...{ superviseIntervalSeconds: 1, monitorIntervalSeconds: 1 },
+  superviseIntervalSeconds: 1,
+  monitorIntervalSeconds: 1,
 });
 boss.on('error', console.error);
 const [worker = `${process.pid}`] = process.argv.slice(2);

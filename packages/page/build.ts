@@ -35,7 +35,10 @@ const { out, base, serve } = readCommandLine(USAGE, () => {
 });
 
 await build({
-  ...{ root: ROOT, configFile: false, logLevel: 'warn', base },
+  root: ROOT,
+  configFile: false,
+  logLevel: 'warn',
+  base,
   build: { outDir: out, emptyOutDir: true, target: 'es2022' },
 });
 // A mutant that replaces source text has a simulator of its own.
@@ -51,10 +54,16 @@ if (serve) {
 async function buildSimulator(patch: Patch | null): Promise<void> {
   const mutant = mutants.find((one) => one.patch === patch && patch !== null);
   await build({
-    ...{ root: ROOT, configFile: false, logLevel: 'warn', publicDir: false },
+    root: ROOT,
+    configFile: false,
+    logLevel: 'warn',
+    publicDir: false,
     plugins: [forBrowsers(patch)],
     build: {
-      ...{ outDir: out, emptyOutDir: false, target: 'es2022', modulePreload: false },
+      outDir: out,
+      emptyOutDir: false,
+      target: 'es2022',
+      modulePreload: false,
       rollupOptions: {
         input: SIMULATOR,
         output: { entryFileNames: fileOf(mutant ?? null), codeSplitting: false },
@@ -69,13 +78,19 @@ async function buildOfflineWorker(): Promise<void> {
   const hash = createHash('sha256');
   for (const file of files) hash.update(file).update(readFileSync(join(out, file)));
   await build({
-    ...{ root: ROOT, configFile: false, logLevel: 'warn', publicDir: false },
+    root: ROOT,
+    configFile: false,
+    logLevel: 'warn',
+    publicDir: false,
     define: {
       FILES: JSON.stringify(['./', ...files]),
       VERSION: JSON.stringify(hash.digest('hex').slice(0, 16)),
     },
     build: {
-      ...{ outDir: out, emptyOutDir: false, target: 'es2022', modulePreload: false },
+      outDir: out,
+      emptyOutDir: false,
+      target: 'es2022',
+      modulePreload: false,
       rollupOptions: { input: OFFLINE, output: { entryFileNames: 'offline.js' } },
     },
   });

@@ -41,11 +41,9 @@ beforeAll(async () => {
       credentials: openCredentials({
         keys: [
           {
-            ...{
-              name: 'reports',
-              sha256: hash(key),
-              verbs: ['lease', 'read', 'write', 'claim', 'ratchet'],
-            },
+            name: 'reports',
+            sha256: hash(key),
+            verbs: ['lease', 'read', 'write', 'claim', 'ratchet'],
             prefixes: ['leases/reports', 'objects/reports', 'records/reports', 'ratchets'],
           },
           {
@@ -131,8 +129,11 @@ describe('signed tokens', () => {
     const s3 = world.s3Client(world.s3.endpoint);
     await s3.send(
       new PutObjectCommand({
-        ...{ Bucket: world.bucket, Key: unsized, Metadata: metadata },
-        ...{ Body: gzipSync(bytes), ContentEncoding: 'gzip' },
+        Bucket: world.bucket,
+        Key: unsized,
+        Metadata: metadata,
+        Body: gzipSync(bytes),
+        ContentEncoding: 'gzip',
       }),
     );
     s3.destroy();
@@ -260,7 +261,9 @@ describe('leases', () => {
     await proxy.stop();
     const resource = 'reports/try';
     expect(await nowhere.tryAcquire(resource, { ttlMs: 1_000 })).toMatchObject({
-      ...{ ok: false, reason: 'unavailable', retryAfterMs: 0 },
+      ok: false,
+      reason: 'unavailable',
+      retryAfterMs: 0,
       error: expect.any(StoreUnavailableError),
     });
     const held = { resource, owner: '0-0.1' };

@@ -83,7 +83,15 @@ async function program({ lock, objects }: Services, name: string): Promise<unkno
   const late = await codeOf(objects.put(name, 'late', { token: early.token }));
   const body = new TextDecoder().decode((await objects.get(name))?.body);
   return {
-    ...{ held, timeout, aborted, extended, outcome, limited, later, late, body },
+    held,
+    timeout,
+    aborted,
+    extended,
+    outcome,
+    limited,
+    later,
+    late,
+    body,
     attempt: attempt.ok || attempt.reason,
     resources: early.resources,
     ended: early.signal.reason.code,

@@ -111,13 +111,11 @@ export function bucketOperations(staged: Staged): void {
         () => holder33.delete(key, { token: 34 }),
       ])
         await expect(call()).rejects.toMatchObject({
-          ...{
-            name: 'RatchetLostError',
-            code: 'ratchet-lost',
-            known: 33n,
-            found: 0n,
-            resource: key,
-          },
+          name: 'RatchetLostError',
+          code: 'ratchet-lost',
+          known: 33n,
+          found: 0n,
+          resource: key,
         });
       expect(await holder34.highest(key)).toBe(0n);
       holder33.forget(key);
@@ -228,7 +226,9 @@ export function bucketOperations(staged: Staged): void {
   test('a claim keeps headers and metadata', async () => {
     const key = newKey();
     const headers = {
-      ...{ contentType: 'text/plain', cacheControl: 'no-store', contentLanguage: 'de' },
+      contentType: 'text/plain',
+      cacheControl: 'no-store',
+      contentLanguage: 'de',
       contentDisposition: 'attachment; filename="a.txt"',
       metadata: { author: 'ada' },
     };
@@ -252,7 +252,8 @@ export function bucketOperations(staged: Staged): void {
   test('stat returns all but the body, also of foreign objects', async () => {
     const { client } = staged();
     const headers = {
-      ...{ contentType: 'text/plain', cacheControl: 'no-store' },
+      contentType: 'text/plain',
+      cacheControl: 'no-store',
       metadata: { author: 'ada' },
     };
     const [ours, stream, foreign, gzip, gone] = Array.from({ length: 5 }, newKey);
@@ -275,7 +276,10 @@ export function bucketOperations(staged: Staged): void {
     await put(foreign, { Body: 'plain', ContentType: 'text/csv' });
     await put(gzip, { Body: gzipSync(text), ContentEncoding: 'gzip' });
     expect(await holder34.stat(`${foreign}`)).toMatchObject({
-      ...{ token: 0n, bodyBytes: 5, storedBytes: 5, contentType: 'text/csv' },
+      token: 0n,
+      bodyBytes: 5,
+      storedBytes: 5,
+      contentType: 'text/csv',
     });
     expect(await holder34.stat(`${gzip}`)).toMatchObject({ token: 0n, bodyBytes: undefined });
     expect(await holder34.stat(`${gone}`)).toBeNull();
@@ -317,7 +321,8 @@ export function bucketOperations(staged: Staged): void {
         expect(streamed?.bodyBytes).toBe(key === foreignGzip ? undefined : body.length);
       }
     expect(await holder34.get(`${random}`, { range: { start: 1, end: 1 } })).toMatchObject({
-      ...{ token: 33n, metadata: { author: 'ada' } },
+      token: 33n,
+      metadata: { author: 'ada' },
     });
     expect(await holder34.get(newKey(), { range: { start: 1 } })).toBeNull();
     for (const range of [{ start: -1 }, { start: 2, end: 1 }, { start: 0.5 }, {}, '0-1', null]) {
@@ -339,7 +344,11 @@ export function bucketOperations(staged: Staged): void {
     bytes[bytes.length - 8] = (bytes.at(-8) ?? 0) ^ 1;
     await staged().client.send(
       new PutObjectCommand({
-        ...{ Bucket: bucket, Key: key, Body: bytes, Metadata, ContentEncoding: 'gzip' },
+        Bucket: bucket,
+        Key: key,
+        Body: bytes,
+        Metadata,
+        ContentEncoding: 'gzip',
       }),
     );
     expect((await store.get(key, { range: { start: 0, end: 9 } }))?.body).toHaveLength(10);
@@ -393,7 +402,8 @@ export function bucketOperations(staged: Staged): void {
     const at = { Bucket: locking, Key: 'k' };
     const head = await client.send(new HeadObjectCommand(at));
     expect(head).toMatchObject({
-      ...{ ObjectLockMode: 'GOVERNANCE', ObjectLockLegalHoldStatus: 'ON' },
+      ObjectLockMode: 'GOVERNANCE',
+      ObjectLockLegalHoldStatus: 'ON',
       ObjectLockRetainUntilDate: new Date(retainUntilMs),
     });
     await store.delete('k', { token: 2 });
@@ -443,9 +453,15 @@ export function bucketOperations(staged: Staged): void {
       const { bytes, Metadata } = await raw(key);
       await client.send(
         new PutObjectCommand({
-          ...{ ...at, Body: bytes, Metadata, ACL: 'public-read' as const },
-          ...{ ContentEncoding: 'gzip', ContentType: 'text/plain', Tagging: 'a=b' },
-          ...{ Expires: new Date('2031-01-01'), WebsiteRedirectLocation: '/elsewhere' },
+          ...at,
+          Body: bytes,
+          Metadata,
+          ACL: 'public-read' as const,
+          ContentEncoding: 'gzip',
+          ContentType: 'text/plain',
+          Tagging: 'a=b',
+          Expires: new Date('2031-01-01'),
+          WebsiteRedirectLocation: '/elsewhere',
         }),
       );
       const state = async () => {
@@ -459,8 +475,13 @@ export function bucketOperations(staged: Staged): void {
           ...[Grantee?.ID, Grantee?.URI, Permission],
         ]).toSorted();
         return {
-          ...{ ContentType, ContentEncoding, ExpiresString, WebsiteRedirectLocation },
-          ...{ grants, TagSet, status },
+          ContentType,
+          ContentEncoding,
+          ExpiresString,
+          WebsiteRedirectLocation,
+          grants,
+          TagSet,
+          status,
         };
       };
       const before = await state();
@@ -617,13 +638,18 @@ export function bucketOperations(staged: Staged): void {
     for (const [, damage, floor] of damages) {
       const key = newKey();
       await holder33.put(key, 'value', {
-        ...{ token: 33, contentType: 'text/plain', tags: { team: 'a' } },
+        token: 33,
+        contentType: 'text/plain',
+        tags: { team: 'a' },
         metadata: { author: 'ada' },
       });
       const { bytes, Metadata } = await raw(key);
       await client.send(
         new PutObjectCommand({
-          ...{ Bucket: bucket, Key: key, Body: bytes, ContentType: 'text/plain' },
+          Bucket: bucket,
+          Key: key,
+          Body: bytes,
+          ContentType: 'text/plain',
           Tagging: 'team=a',
           Metadata: damage === null ? {} : { ...Metadata, ...damage },
         }),
@@ -637,7 +663,10 @@ export function bucketOperations(staged: Staged): void {
       const { version } = await store.repair(key, { token: 50 });
       for (const reader of [store, staged().store()])
         expect(await reader.get(key)).toMatchObject({
-          ...{ token: 50n, version, body: Buffer.from('value'), contentType: 'text/plain' },
+          token: 50n,
+          version,
+          body: Buffer.from('value'),
+          contentType: 'text/plain',
           metadata: damage === null ? {} : { author: 'ada' },
         });
       const { TagSet } = await client.send(
@@ -649,7 +678,9 @@ export function bucketOperations(staged: Staged): void {
       // This process saw the object before it was changed.
       await client.send(
         new PutObjectCommand({
-          ...{ Bucket: bucket, Key: key, Body: bytes },
+          Bucket: bucket,
+          Key: key,
+          Body: bytes,
           Metadata: { ...Metadata, 'fencing-write': 'x' },
         }),
       );
@@ -686,7 +717,9 @@ export function bucketOperations(staged: Staged): void {
     const tombstone = await raw(removed);
     await client.send(
       new PutObjectCommand({
-        ...{ Bucket: bucket, Key: removed, Body: tombstone.bytes },
+        Bucket: bucket,
+        Key: removed,
+        Body: tombstone.bytes,
         Metadata: { ...tombstone.Metadata, 'fencing-write': 'x' },
       }),
     );

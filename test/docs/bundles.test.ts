@@ -85,8 +85,13 @@ test('a bundle by esbuild', async () => {
   // Bundled CommonJS packages, such as ioredis, call `require` for Node's own modules.
   const js = "import { createRequire } from 'node:module'; const require = createRequire('/');";
   await build({
-    ...{ entryPoints: [entry], outfile, banner: { js } },
-    ...{ bundle: true, platform: 'node', format: 'esm', external: ['pg-native'] },
+    entryPoints: [entry],
+    outfile,
+    banner: { js },
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    external: ['pg-native'],
   });
   await expectOutput(process.execPath, outfile);
 });
@@ -100,7 +105,10 @@ test('a bundle by rolldown', async () => {
 
 test('a bundle by webpack', async () => {
   const config: webpack.Configuration = {
-    ...{ entry, target: 'node22', mode: 'development', devtool: false },
+    entry,
+    target: 'node22',
+    mode: 'development',
+    devtool: false,
     output: { path: folder, filename: 'webpack.mjs', module: true },
     resolve: { alias: { 'pg-native': false } },
     experiments: { outputModule: true },

@@ -81,7 +81,8 @@ test('own-dynamodb-table: the conditional request of a paused holder is refused'
   const db = new DynamoDBClient({ endpoint, region: 'us-east-1', credentials });
   await db.send(
     new CreateTableCommand({
-      ...{ TableName: 'price', BillingMode: 'PAY_PER_REQUEST' },
+      TableName: 'price',
+      BillingMode: 'PAY_PER_REQUEST',
       AttributeDefinitions: [{ AttributeName: 'item', AttributeType: 'S' }],
       KeySchema: [{ AttributeName: 'item', KeyType: 'HASH' }],
     }),

@@ -266,7 +266,8 @@ describe('readmit', () => {
   test('with --force fails if only a minority answers, and leaves it unchanged', async () => {
     const nodes = service.nodes.map(({ name, port }, at) => {
       const client = new Redis(at === 0 ? port : 1, {
-        ...{ maxRetriesPerRequest: 0, retryStrategy: () => null },
+        maxRetriesPerRequest: 0,
+        retryStrategy: () => null,
       });
       client.on('error', () => {});
       clients.push(client);

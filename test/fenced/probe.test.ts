@@ -22,7 +22,9 @@ async function fenced(args: readonly string[], keys = ['key', 'secret']) {
   return run.then(
     ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
     ({ code, stdout, stderr }: { code: number; stdout: string; stderr: string }) => ({
-      ...{ code, stdout, stderr },
+      code,
+      stdout,
+      stderr,
     }),
   );
 }

@@ -149,7 +149,8 @@ async function apply(present: SetPlan, next: SetPlan, diesAt: number): Promise<n
     stdio: 'ignore',
     env: {
       ...process.env,
-      ...{ FENCED_REDIS: list(present), FENCED_REDIS_NEXT: list(next) },
+      FENCED_REDIS: list(present),
+      FENCED_REDIS_NEXT: list(next),
       DIES_AT: String(diesAt),
     },
   });

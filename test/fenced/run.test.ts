@@ -407,7 +407,8 @@ test('over a gateway that permits only short waits: a longer wait is refused wit
   expect(await wait('1s')).toMatchObject({ code: 0 });
   const { code, stderr } = await wait('1m');
   expect({ code, stderr }).toEqual({
-    ...{ code: 69, stderr: expect.stringContaining('waitMs may be at most 1000 value=5000') },
+    code: 69,
+    stderr: expect.stringContaining('waitMs may be at most 1000 value=5000'),
   });
 });
 

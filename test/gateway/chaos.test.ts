@@ -19,7 +19,9 @@ test(
     const url = new URL(world.postgres.url);
     url.host = `${postgres.host}:${postgres.port}`;
     const config = await configFile(world, parts, {
-      ...{ redis, s3: `http://${s3.host}:${s3.port}`, postgres: url.href },
+      redis,
+      s3: `http://${s3.host}:${s3.port}`,
+      postgres: url.href,
     });
     const gateways = [
       parts.use(await Phoenix.start(config)),

@@ -6,7 +6,9 @@ import { type Front, GatewayWorld, type Granted, problemOf } from './harness/wor
 
 const SECRET = Buffer.alloc(32, 7);
 const key = (name: string, verbs: ApiKey['verbs'], prefixes: readonly string[]): ApiKey => ({
-  ...{ name, verbs, prefixes },
+  name,
+  verbs,
+  prefixes,
   sha256: createHash('sha256').update(`secret of ${name}`.replaceAll(' ', '-')).digest('hex'),
 });
 const keys = [
@@ -214,8 +216,9 @@ describe('the lease that guards a key', () => {
       method: 'PUT',
       body: '1',
       headers: {
-        ...{ Authorization: 'Bearer secret-of-writer', 'Fencing-Token': token },
-        ...{ 'Content-Type': 'application/json' },
+        Authorization: 'Bearer secret-of-writer',
+        'Fencing-Token': token,
+        'Content-Type': 'application/json',
         ...(resource !== undefined && { 'Fencing-Resource': resource }),
       },
     });
@@ -228,12 +231,17 @@ describe('the lease that guards a key', () => {
     for (const path of ['objects/open/x', 'records/open/x']) {
       const refused = await write(front, path, attacker.token, 'open/y');
       expect(await problemOf(refused)).toMatchObject({
-        ...{ type: 'urn:fenced:problem:wrong-lease', status: 403 },
-        ...{ resource: path, lease: 'open/x', detail: expect.stringContaining('bindings') },
+        type: 'urn:fenced:problem:wrong-lease',
+        status: 403,
+        resource: path,
+        lease: 'open/x',
+        detail: expect.stringContaining('bindings'),
       });
       const unnamed = await write(front, path, attacker.token);
       expect(await problemOf(unnamed)).toMatchObject({
-        ...{ type: 'urn:fenced:problem:invalid-token', fault: 'refused', lease: 'open/x' },
+        type: 'urn:fenced:problem:invalid-token',
+        fault: 'refused',
+        lease: 'open/x',
       });
       for (const [method, name] of [
         ['DELETE', path],
@@ -253,7 +261,8 @@ describe('the lease that guards a key', () => {
 
   test('is the one that a rule names, and no other one', async () => {
     await using front = await world.open({
-      ...{ credentials: openCredentials({ keys }), signer: signerAt(() => Date.now()) },
+      credentials: openCredentials({ keys }),
+      signer: signerAt(() => Date.now()),
       bindings: [
         { keys: 'objects/open/{year}/*', lease: 'open/{year}' },
         { keys: 'records/open/*', anyLease: true },

@@ -101,7 +101,8 @@ test.each([
     await proxy.untilHeld('toClient');
     const problem = await problemOf(await answer);
     expect(problem).toMatchObject({
-      ...{ type: 'urn:fenced:problem:outcome-unknown', status: 504 },
+      type: 'urn:fenced:problem:outcome-unknown',
+      status: 504,
       settle: `/v1/writes/${problem.writeId}`,
     });
     const [line] = await logged(gateway, 504, 1);

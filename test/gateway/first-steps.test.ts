@@ -31,7 +31,8 @@ async function start(
   env: Record<string, string> = {},
 ): Promise<{ readonly line: string; readonly lines: readonly string[] }> {
   const child = spawn('sh', ['-c', command], {
-    ...{ cwd: ROOT, env: { ...process.env, ...env } },
+    cwd: ROOT,
+    env: { ...process.env, ...env },
     // In a group of its own: npm and npx have children.
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -78,7 +79,9 @@ test('the commands of the page lead to a first fenced write', async () => {
   const [first, second, refused] = [one, two, late].map((text) => JSON.parse(text ?? ''));
   expect(BigInt(first.token)).toBeLessThan(BigInt(second.token));
   expect(refused).toMatchObject({
-    ...{ type: 'urn:fenced:problem:stale-token', presented: first.token, highest: second.token },
+    type: 'urn:fenced:problem:stale-token',
+    presented: first.token,
+    highest: second.token,
   });
   expect(read).toBe('from client 2');
   // The output that the page shows.
@@ -109,7 +112,9 @@ test('the commands of the page lead to a first fenced write', async () => {
   const readyz = () =>
     lost.lines.map((text) => JSON.parse(text)).find(({ path }) => path === '/readyz');
   await expect.poll(readyz).toMatchObject({
-    ...{ level: 'warn', outcome: 'not-ready', status: 503 },
+    level: 'warn',
+    outcome: 'not-ready',
+    status: 503,
     error: { message: expect.stringContaining('s3: the bucket does not exist') },
   });
   expect(lines.join('\n')).not.toContain('"level":"error"');

@@ -26,11 +26,10 @@ beforeAll(async () => {
   const path = await configFile(world, parts);
   const config = JSON.parse(await readFile(path, 'utf8')) as object;
   const key = {
-    ...{ name: 'reports', sha256: createHash('sha256').update(API_KEY).digest('hex') },
-    ...{
-      verbs: ['lease', 'read', 'write', 'claim'],
-      prefixes: ['leases/reports', 'objects/reports'],
-    },
+    name: 'reports',
+    sha256: createHash('sha256').update(API_KEY).digest('hex'),
+    verbs: ['lease', 'read', 'write', 'claim'],
+    prefixes: ['leases/reports', 'objects/reports'],
   };
   const signing = { keys: [{ id: 'k1', secret: randomBytes(32).toString('base64') }] };
   await writeFile(path, JSON.stringify({ ...config, signing, credentials: { keys: [key] } }));
@@ -61,9 +60,15 @@ test(
     const [first, second] = story.tokens as [string, string];
     expect(BigInt(first)).toBeLessThan(BigInt(second));
     expect(story).toEqual({
-      ...{ type: 'urn:fenced:problem:stale-token', presented: first, highest: second },
-      ...{ tokens: [first, second], resource: 'reports/2026/total #1.txt', written: second },
-      ...{ read: 'second', released: 'released', other: 'urn:fenced:problem:invalid-token' },
+      type: 'urn:fenced:problem:stale-token',
+      presented: first,
+      highest: second,
+      tokens: [first, second],
+      resource: 'reports/2026/total #1.txt',
+      written: second,
+      read: 'second',
+      released: 'released',
+      other: 'urn:fenced:problem:invalid-token',
     });
     const writes = gateway.log.filter(({ method }) => method === 'PUT');
     expect(writes.map(({ resource, outcome }) => [resource, outcome])).toEqual([
@@ -81,7 +86,10 @@ test(
     const module = join(folder, 'go');
     await cp(join(import.meta.dirname, 'harness', 'go-client'), module, { recursive: true });
     expect(await play(await generateGo(document, module), [])).toEqual({
-      ...{ resource: 'reports/2026/from go.txt', written: 200, read: 'go', other: 400 },
+      resource: 'reports/2026/from go.txt',
+      written: 200,
+      read: 'go',
+      other: 400,
     });
   },
   COLD_MS,

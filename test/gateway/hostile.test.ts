@@ -17,7 +17,9 @@ beforeAll(async () => {
   world = await GatewayWorld.start();
   front = await world.open({
     limits: {
-      ...{ idleTimeoutMs: IDLE_MS, recordBytesMax: 1_000, bodyBytesMax: 2 ** 24 },
+      idleTimeoutMs: IDLE_MS,
+      recordBytesMax: 1_000,
+      bodyBytesMax: 2 ** 24,
       headersTimeoutMs: 300,
     },
     server: { idleMs: 10_000, keepAliveMs: 300 },

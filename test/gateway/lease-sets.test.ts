@@ -31,7 +31,10 @@ beforeAll(async () => {
   const signer = createTokenSigner([{ id: 'k1', secret: randomBytes(32) }], () => Date.now());
   const credentials = openCredentials({
     keys: keys.map(([name, prefixes]) => ({
-      ...{ name, sha256: hash(name), prefixes, verbs: ['lease', 'read', 'write'] as const },
+      name,
+      sha256: hash(name),
+      prefixes,
+      verbs: ['lease', 'read', 'write'] as const,
     })),
   });
   one = await world.open({ signer, credentials, metrics, onRequest: metrics.observe });
@@ -77,7 +80,8 @@ test('all resources are locked together or none, and any gateway extends and rel
   await acquire(['set/c'], { ttlMs: 100 });
 
   const extended = await post(two, `/${set.leaseId}/extend`, {
-    ...{ resources: ['set/b', 'set/a'], ttlMs: 30_000 },
+    resources: ['set/b', 'set/a'],
+    ttlMs: 30_000,
   });
   expect(extended.status).toBe(200);
   const more = (await extended.json()) as LeaseSet;

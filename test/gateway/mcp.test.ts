@@ -113,7 +113,9 @@ test.each(KINDS)(
 
 describe('with credentials', () => {
   const keyOf = (name: string, verbs: readonly ('lease' | 'read' | 'write')[]) => ({
-    ...{ name, verbs, prefixes: ['leases', 'objects', 'records'] },
+    name,
+    verbs,
+    prefixes: ['leases', 'objects', 'records'],
     sha256: createHash('sha256').update(name).digest('hex'),
   });
 
@@ -205,12 +207,15 @@ test('each call of a tool counts once against the rate of its caller, also in a 
   const asked = own.ended.filter(({ path, method }) => path === '/mcp' && method === 'POST');
   expect(taken).toEqual(asked.map(() => 'anybody'));
   const calls = ['b', 'c', 'd'].map((resource, id) => ({
-    ...{ jsonrpc: '2.0', id, method: 'tools/call' },
+    jsonrpc: '2.0',
+    id,
+    method: 'tools/call',
     params: { name: 'acquire_lease', arguments: { resource, ttlMs: 1_000 } },
   }));
   const before = taken.length;
   const batch = await fetch(`${own.url}/mcp`, {
-    ...{ method: 'POST', body: JSON.stringify(calls) },
+    method: 'POST',
+    body: JSON.stringify(calls),
     headers: {
       'Content-Type': 'application/json',
       Accept: 'application/json, text/event-stream',
@@ -249,8 +254,10 @@ test('an agent that listens for changes of the tools is refused at once', async 
   const answer = await fetch(`${front.url}/mcp`, {
     method: 'POST',
     headers: {
-      ...{ 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' },
-      ...{ 'MCP-Protocol-Version': '2026-07-28', 'MCP-Method': method },
+      'Content-Type': 'application/json',
+      Accept: 'application/json, text/event-stream',
+      'MCP-Protocol-Version': '2026-07-28',
+      'MCP-Method': method,
     },
     body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
   });

@@ -147,7 +147,8 @@ test('all requests of an address without credentials count together, and probes 
     expect(new Set(await askOften(front.url + path, 10))).toEqual(new Set([200]));
 
   await using behind = await world.open({
-    ...{ rate: rateOf(3), metrics },
+    rate: rateOf(3),
+    metrics,
     trustedProxies: ['127.0.0.1'],
   });
   const from = (url: string, address: string) =>

@@ -97,8 +97,10 @@ test('one key that waits for leases leaves room for others, and waits do not cou
   };
   await until(isFull);
   expect(await gauges(front.url)).toMatchObject({
-    ...{ 'requests limit': 4, 'requests in_use': 0 },
-    ...{ 'waits limit': 12, 'waits in_use': 6 },
+    'requests limit': 4,
+    'requests in_use': 0,
+    'waits limit': 12,
+    'waits in_use': 6,
   });
   const put = { method: 'PUT', body: '1', headers: { 'Fencing-Token': '1' } };
   for (const key of ['other', 'flood'])

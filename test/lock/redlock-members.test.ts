@@ -202,7 +202,8 @@ describe('three of five servers that belong to another service', () => {
     };
     const five = named('abcde', service.nodes, closed);
     expect(await five.tryAcquire('y', { ttlMs: 60_000 })).toMatchObject({
-      ...{ ok: false, reason: 'config-mismatch' },
+      ok: false,
+      reason: 'config-mismatch',
       hint: expect.stringContaining('(only this client: d, e)'),
     });
   });
@@ -222,7 +223,9 @@ describe('three of five servers that belong to another service', () => {
       );
       for (const link of links) link.release('toClient');
       expect(await attempt).toMatchObject({
-        ...{ ok: false, reason: 'config-mismatch', retryAfterMs: 0 },
+        ok: false,
+        reason: 'config-mismatch',
+        retryAfterMs: 0,
         hint: expect.stringContaining(
           'nodes a and b were set up with [a, b] (only this client: c, d)',
         ),
@@ -356,7 +359,10 @@ describe('a replica that can be written', () => {
     expect(await lock.readmit({ force: true })).toEqual({ ok: true });
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
     expect((await lock.status())[2]).toMatchObject({
-      ...{ name: 'c', reachable: true, role: 'slave', noVote: 'not-master' },
+      name: 'c',
+      reachable: true,
+      role: 'slave',
+      noVote: 'not-master',
       warnings: expect.arrayContaining([expect.stringContaining('must be a master')]),
     });
     await lease.release();

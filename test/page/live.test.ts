@@ -142,7 +142,8 @@ test('another site can neither read the runs nor press the buttons', async () =>
   expect(await status('/live/act', post)).toBe(404);
   expect(await status(`/${'x'.repeat(32)}/live/feed`)).toBe(404);
   const from = (headers: Record<string, string>) => ({
-    ...{ method: 'POST', headers: { ...post.headers, ...headers } },
+    method: 'POST',
+    headers: { ...post.headers, ...headers },
   });
   expect(await status(`${pathname}live/act`, from({ origin: 'https://evil.example' }))).toBe(403);
   expect(await status(`${pathname}live/act`, from({ origin: 'null' }))).toBe(403);

@@ -20,8 +20,14 @@ const COUNTED = [
 export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { workers, firstSeed, count, onProgress, ...world } = options;
   const total = {
-    ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
-    ...{ writeBacks: 0, moves: 0, carried: 0, excepted: 0 },
+    seeds: 0,
+    steps: 0,
+    acquisitions: 0,
+    readmissions: 0,
+    writeBacks: 0,
+    moves: 0,
+    carried: 0,
+    excepted: 0,
   };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {

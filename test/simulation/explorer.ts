@@ -52,8 +52,14 @@ const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
 const none: Counts = {
-  ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
-  ...{ writeBacks: 0, moves: 0, carried: 0, excepted: 0 },
+  seeds: 0,
+  steps: 0,
+  acquisitions: 0,
+  readmissions: 0,
+  writeBacks: 0,
+  moves: 0,
+  carried: 0,
+  excepted: 0,
 };
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {

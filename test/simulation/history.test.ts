@@ -3,12 +3,22 @@ import { type Acquisition, History } from './history.ts';
 
 const resources = ['r'];
 const first = (): Acquisition => ({
-  ...{ client: 'c0', owner: 'o0', resources, token: 33n },
-  ...{ beganMs: 0, returnedMs: 10, endsMs: 25 },
+  client: 'c0',
+  owner: 'o0',
+  resources,
+  token: 33n,
+  beganMs: 0,
+  returnedMs: 10,
+  endsMs: 25,
 });
 const later: Acquisition = {
-  ...{ client: 'c1', owner: 'o1', resources, token: 34n },
-  ...{ beganMs: 20, returnedMs: 30, endsMs: 40 },
+  client: 'c1',
+  owner: 'o1',
+  resources,
+  token: 34n,
+  beganMs: 20,
+  returnedMs: 30,
+  endsMs: 40,
 };
 
 function extendedAfterLater(isExclusive: boolean, grantedMs: number) {

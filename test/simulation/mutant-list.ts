@@ -29,9 +29,17 @@ const scripts = '/redis/scripts.generated.ts';
 
 /** Two clients, one resource, and three nodes, of which any number may lose its memory. */
 const small: Partial<Settings> = {
-  ...{ nodeCount: 3, clientCount: 2, workerCount: 1, resourceCount: 1, maxTtlMs: 40 },
-  ...{ losses: 'any', durable: true, firstToken: null, hasStranger: false },
-  ...{ areNodesSound: false, areLossesWaitedFor: false },
+  nodeCount: 3,
+  clientCount: 2,
+  workerCount: 1,
+  resourceCount: 1,
+  maxTtlMs: 40,
+  losses: 'any',
+  durable: true,
+  firstToken: null,
+  hasStranger: false,
+  areNodesSound: false,
+  areLossesWaitedFor: false,
 };
 
 export const mutants: readonly Mutant[] = [

@@ -112,8 +112,13 @@ async function acquire(
     // After a pause, the lease may be over before its holder could rely on it.
     const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : beganMs;
     const acquisition = {
-      ...{ client: computer.name, owner: lease.owner },
-      ...{ resources, token, beganMs, returnedMs, endsMs },
+      client: computer.name,
+      owner: lease.owner,
+      resources,
+      token,
+      beganMs,
+      returnedMs,
+      endsMs,
     };
     world.acquired(acquisition);
     return { lease, acquisition };

@@ -31,8 +31,13 @@ test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS}
   timeout: 60_000 + SEEDS * 1_000,
 }, async () => {
   const { finding, seeds, acquisitions, readmissions, writeBacks } = await explore({
-    ...{ firstSeed: FIRST_SEED, count: SEEDS, workers: availableParallelism() },
-    ...{ mutant: null, without: null, moves: false, short: false },
+    firstSeed: FIRST_SEED,
+    count: SEEDS,
+    workers: availableParallelism(),
+    mutant: null,
+    without: null,
+    moves: false,
+    short: false,
   });
   expect(finding, `npm run simulate -- --seed ${finding?.seed} --seeds 1`).toBeNull();
   // An exploration in which nothing happened would prove nothing.
@@ -63,8 +68,13 @@ test.each(soonShown)(
   },
   async (mutant) => {
     const { finding } = await explore({
-      ...{ firstSeed: FIRST_SEED, count: 400, workers: availableParallelism() },
-      ...{ mutant, without: [], moves: false, short: false },
+      firstSeed: FIRST_SEED,
+      count: 400,
+      workers: availableParallelism(),
+      mutant,
+      without: [],
+      moves: false,
+      short: false,
     });
     expect(finding).not.toBeNull();
   },
@@ -77,8 +87,13 @@ test(`the same holds while the locks move to other nodes, in ${MOVES} worlds`, {
   timeout: 60_000 + MOVES * 2_000,
 }, async () => {
   const { finding, seeds, moves } = await explore({
-    ...{ firstSeed: FIRST_SEED, count: MOVES, workers: availableParallelism() },
-    ...{ mutant: null, without: null, moves: true, short: false },
+    firstSeed: FIRST_SEED,
+    count: MOVES,
+    workers: availableParallelism(),
+    mutant: null,
+    without: null,
+    moves: true,
+    short: false,
   });
   expect(finding, `npm run simulate -- --moves --seed ${finding?.seed} --seeds 1`).toBeNull();
   expect(seeds).toBe(MOVES);

@@ -50,9 +50,14 @@ const COLUMNS: readonly [string, (sample: Sample) => string][] = [
 
 const durationMs = minutes * 60_000;
 const options = {
-  ...{ durationMs, samples: Math.max(SAMPLES_MIN, Math.round(durationMs / SAMPLE_EVERY_MS)) },
-  ...{ ttlMs: TTL_MS, namesPerSecond: rate, clientsPerSecond: rate / 40 },
-  ...{ held: Math.ceil(5 * rate), waiters: Math.ceil(rate), holdMs: 2_000 / rate },
+  durationMs,
+  samples: Math.max(SAMPLES_MIN, Math.round(durationMs / SAMPLE_EVERY_MS)),
+  ttlMs: TTL_MS,
+  namesPerSecond: rate,
+  clientsPerSecond: rate / 40,
+  held: Math.ceil(5 * rate),
+  waiters: Math.ceil(rate),
+  holdMs: 2_000 / rate,
 };
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
 if (!json) print(COLUMNS.map(([name]) => name).join('  '));

@@ -11,8 +11,14 @@ import { soak } from './soak.ts';
 
 /** Nodes forget a name after a second or two. */
 const SHORT = {
-  ...{ durationMs: 7_000, samples: 12, ttlMs: 1_000 },
-  ...{ namesPerSecond: 100, clientsPerSecond: 6, held: 50, waiters: 20, holdMs: 5 },
+  durationMs: 7_000,
+  samples: 12,
+  ttlMs: 1_000,
+  namesPerSecond: 100,
+  clientsPerSecond: 6,
+  held: 50,
+  waiters: 20,
+  holdMs: 5,
 };
 
 test('churn of names, leases, waiters and clients lets nothing grow', async () => {
@@ -53,8 +59,15 @@ test('a leak of connections is found', async () => {
 
 test('each figure that grows is named, and a warm-up is not', () => {
   const flat: Sample = {
-    ...{ atMs: 0, heapBytes: 50e6, residentBytes: 90e6, descriptors: 40, timers: 30 },
-    ...{ nodeBytes: 5e6, keys: 90, names: 900, connections: 40 },
+    atMs: 0,
+    heapBytes: 50e6,
+    residentBytes: 90e6,
+    descriptors: 40,
+    timers: 30,
+    nodeBytes: 5e6,
+    keys: 90,
+    names: 900,
+    connections: 40,
   };
   const samples = (change: (at: number) => Partial<Sample>): Sample[] =>
     Array.from({ length: 30 }, (_, at) => ({ ...flat, ...change(at) }));

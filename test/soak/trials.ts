@@ -216,11 +216,15 @@ export async function groups(count: number): Promise<Figures> {
   );
   const single = (at: number) =>
     new RedlockGroups({
-      ...{ virtualServices: VIRTUAL_SERVICES, groups: { g0: group(at) } },
-      ...{ map: { g0: `0-${VIRTUAL_SERVICES - 1}` }, keyPrefix: `${keyPrefix}single:` },
+      virtualServices: VIRTUAL_SERVICES,
+      groups: { g0: group(at) },
+      map: { g0: `0-${VIRTUAL_SERVICES - 1}` },
+      keyPrefix: `${keyPrefix}single:`,
     });
   const grown = new RedlockGroups({
-    ...{ virtualServices: VIRTUAL_SERVICES, groups: several, map },
+    virtualServices: VIRTUAL_SERVICES,
+    groups: several,
+    map,
     keyPrefix: `${keyPrefix}several:`,
   });
   const apart = Array.from({ length: count }, (_, at) => single(at));

@@ -42,7 +42,10 @@ async function startPair() {
   const after = sideOf(standby);
   const all = parts.move();
   return {
-    ...{ primary, before, wire, after },
+    primary,
+    before,
+    wire,
+    after,
     /** The standby takes over with what it has. */
     promote: () => after.pool.query('SELECT pg_promote()'),
     [Symbol.asyncDispose]: () => all.disposeAsync(),

@@ -72,7 +72,9 @@ function lostOf({ acknowledged, found, count }: History): number {
 
 const clientOf = (endpoint: string): S3Client =>
   new S3Client({
-    ...{ endpoint, region: 'us-east-1', forcePathStyle: true },
+    endpoint,
+    region: 'us-east-1',
+    forcePathStyle: true,
     credentials: { accessKeyId: 'key', secretAccessKey: 'secret' },
   });
 /** Without compression, so that padding makes the request large, too. */

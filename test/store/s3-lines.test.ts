@@ -75,7 +75,11 @@ test('a stream is written over a slow line that its parts share', { timeout: 60_
   await using line = await SlowLine.start(server.endpoint, 2 * MIB);
   const client = clientOf(line.endpoint);
   const store = new FencedS3({
-    ...{ client, bucket: 'bucket', partBytes: 5 * MIB, partsInFlight: 4, requestTimeoutMs: 500 },
+    client,
+    bucket: 'bucket',
+    partBytes: 5 * MIB,
+    partsInFlight: 4,
+    requestTimeoutMs: 500,
   });
   const body = randomBytes(20 * MIB);
   // The first write probes the server.

@@ -429,7 +429,8 @@ describe('servers that do not enforce conditions', () => {
         const isRead = asked.method === 'GET' && asked.path.startsWith('/bucket/k?x-id');
         if (!isShort || !isRead) return answer;
         return {
-          ...{ status: 200, headers: { ...headers, 'transfer-encoding': 'chunked' } },
+          status: 200,
+          headers: { ...headers, 'transfer-encoding': 'chunked' },
           body: body.slice(0, body.length >> 1),
         };
       });
@@ -469,10 +470,16 @@ describe('servers that do not enforce conditions', () => {
     const common = { Bucket: 'bucket', ContentType: 'application/vnd.apache.parquet' };
     await client.send(
       new PutObjectCommand({
-        ...{ ...common, Key: 'plain', Body: parquet, Metadata: { a_b: 'c' } },
-        ...{ ServerSideEncryption: 'aws:kms', SSEKMSKeyId: 'arn:aws:kms:key/1' },
-        ...{ ObjectLockMode: 'GOVERNANCE', ObjectLockRetainUntilDate: until },
-        ...{ WebsiteRedirectLocation: '/other', Expires: new Date(0) },
+        ...common,
+        Key: 'plain',
+        Body: parquet,
+        Metadata: { a_b: 'c' },
+        ServerSideEncryption: 'aws:kms',
+        SSEKMSKeyId: 'arn:aws:kms:key/1',
+        ObjectLockMode: 'GOVERNANCE',
+        ObjectLockRetainUntilDate: until,
+        WebsiteRedirectLocation: '/other',
+        Expires: new Date(0),
       }),
     );
     const zipped = { ...common, Key: 'gzip', Body: text, ContentEncoding: 'gzip' };

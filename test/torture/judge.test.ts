@@ -19,7 +19,9 @@ function operation(
 const put = (callNs: number, returnNs: number, token: number, facts: Partial<Operation> = {}) => {
   values += 1;
   return operation(callNs, returnNs, {
-    ...{ kind: 'put', token: `${token}`, value: `v${values}` },
+    kind: 'put',
+    token: `${token}`,
+    value: `v${values}`,
     ...facts,
   });
 };
@@ -29,7 +31,8 @@ const update = (callNs: number, returnNs: number, from: string | null, value: st
   operation(callNs, returnNs, { kind: 'update', token: `${token}`, from, value });
 const read = (callNs: number, returnNs: number, value: string | null, highest?: number) =>
   operation(callNs, returnNs, {
-    ...{ kind: 'read', value },
+    kind: 'read',
+    value,
     ...(highest !== undefined && { highest: `${highest}` }),
   });
 const claim = (callNs: number, returnNs: number, token: number, value: string | null) =>

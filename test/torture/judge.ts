@@ -45,8 +45,11 @@ function tokenDisorder(object: string, operations: readonly Operation[]): Violat
   const granted = operations.filter(({ kind, outcome }) => kind === 'acquire' && outcome === 'ok');
   const told = judgeTokens(
     granted.map(({ process: client, callNs, returnNs, token }) => ({
-      ...{ client, resources: [object], token: BigInt(token ?? 0) },
-      ...{ askedMs: callNs / 1e6, heldMs: (returnNs ?? 0) / 1e6 },
+      client,
+      resources: [object],
+      token: BigInt(token ?? 0),
+      askedMs: callNs / 1e6,
+      heldMs: (returnNs ?? 0) / 1e6,
     })),
   );
   if (told.verdict !== 'violated') return null;

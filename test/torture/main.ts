@@ -68,13 +68,16 @@ const options = readCommandLine(USAGE, () => {
   });
   const seed = wholeNumber('seed', values.seed);
   return {
-    ...{ seed, judge: values.judge, plant: wholeNumber('plant', values.plant) },
+    seed,
+    judge: values.judge,
+    plant: wholeNumber('plant', values.plant),
     seconds: wholeNumber('seconds', values.seconds),
     workload: oneOf('workload', values.workload, WORKLOADS),
     subject: oneOf('subject', values.subject, SUBJECTS),
     threads: wholeNumber('threads', values.threads),
     faults: values.faults.split(',').map((kind) => oneOf('faults', kind, FAULT_KINDS)),
-    ...{ record: values.record, report: values.report },
+    record: values.record,
+    report: values.report,
     out: values.out ?? join(tmpdir(), `fenced-torture-${seed}`),
   };
 });
@@ -99,7 +102,13 @@ async function runAndJudge(): Promise<void> {
   await writeFile(join(out, 'faults.jsonl'), faults);
   const summary = {
     ...(await describeMachine(run.programs)),
-    ...{ seed, seconds, workload, subject, threads, sha256: sha256Of(text), ...verdict },
+    seed,
+    seconds,
+    workload,
+    subject,
+    threads,
+    sha256: sha256Of(text),
+    ...verdict,
     violated: Object.fromEntries(violations.map(({ object, reason }) => [object, reason])),
     porcupine: await agreement(file, objectsOf(violations)),
   };

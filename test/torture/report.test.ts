@@ -73,8 +73,13 @@ test('the command fails if a history has no place for a violation to plant', asy
   await installed(GO);
   const out = mkdtempSync(join(tmpdir(), 'fenced-plant-'));
   const acquire = (at: number): Operation => ({
-    ...{ process: 'c1', kind: 'acquire', object: 'lock/r', outcome: 'ok', token: `${at}` },
-    ...{ callNs: at, returnNs: at },
+    process: 'c1',
+    kind: 'acquire',
+    object: 'lock/r',
+    outcome: 'ok',
+    token: `${at}`,
+    callNs: at,
+    returnNs: at,
   });
   const file = join(out, 'history.jsonl');
   writeFileSync(file, toJsonLines([acquire(1), acquire(2)]));

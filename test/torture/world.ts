@@ -162,7 +162,13 @@ export class World implements AsyncDisposable {
     parts.defer(() => rm(folder, { recursive: true }));
     const recorder = new Recorder(folder);
     const world = new World(options, parts.move(), recorder, {
-      ...{ nodes, spare, doors, s3, postgres, gateways, programs },
+      nodes,
+      spare,
+      doors,
+      s3,
+      postgres,
+      gateways,
+      programs,
     });
     for (let at = 0; at < GROUPS * CLIENTS_PER_GROUP; at += 1) await world.startClient(at % GROUPS);
     return world;
@@ -445,7 +451,10 @@ export class World implements AsyncDisposable {
         ? MANY
         : Math.max(many, hasGroups(this.#options.subject) ? VIRTUAL_SERVICES : 0);
     const config: ClientConfig = {
-      ...{ ...this.#options, name, workload, ...this.recorder.open(name) },
+      ...this.#options,
+      name,
+      workload,
+      ...this.recorder.open(name),
       resources: Array.from({ length: resources }, (_, at) => `r${at}`),
       nodes: this.nodes
         .slice(0, nodeCount)

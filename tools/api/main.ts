@@ -25,6 +25,16 @@ const { out } = readCommandLine(USAGE, () => {
 /** The source files of the public entry points, with their names: `@fenced/lock/postgres` … */
 const entries = FOLDERS.flatMap(entriesOf);
 
+/** Options of the plugin, which the type of TypeDoc's own options does not have. */
+const MARKDOWN = {
+  outputFileStrategy: 'modules',
+  hideBreadcrumbs: true,
+  hidePageHeader: true,
+  parametersFormat: 'table',
+  interfacePropertiesFormat: 'table',
+  useCodeBlocks: true,
+};
+
 const app = await Application.bootstrapWithPlugins({
   plugin: ['typedoc-plugin-markdown'],
   tsconfig: join(ROOT, 'tools/api/tsconfig.json'),
@@ -37,8 +47,7 @@ const app = await Application.bootstrapWithPlugins({
   excludeExternals: true,
   validation: { notExported: false, invalidLink: true, notDocumented: false },
   logLevel: 'Warn',
-  ...{ outputFileStrategy: 'modules', hideBreadcrumbs: true, hidePageHeader: true },
-  ...{ parametersFormat: 'table', interfacePropertiesFormat: 'table', useCodeBlocks: true },
+  ...MARKDOWN,
 });
 
 const project = await app.convert();

@@ -105,7 +105,9 @@ test('a lease whose answer comes after its end is released, and reported as a fa
   });
   await expect.poll(() => requests).toEqual(['POST', 'DELETE']);
   expect(await gateway.tryAcquire('a', { ttlMs: 10_000 })).toMatchObject({
-    ...{ ok: false, reason: 'no-quorum', retryAfterMs: 1 },
+    ok: false,
+    reason: 'no-quorum',
+    retryAfterMs: 1,
   });
 });
 

@@ -282,7 +282,8 @@ export class Leases implements LeaseClient {
     let token = 0n;
     for (const one of tokens) token = this.#tokens.keep(one.token, one.resource);
     return {
-      ...{ token, leaseId: answer.leaseId },
+      token,
+      leaseId: answer.leaseId,
       signedTokens: new Map(tokens.map((one) => [one.resource, one.token])),
       // Invariant: never later than the true deadline. The answer cannot have left the gateway
       // before `sentMs + elapsedMs`.
@@ -301,7 +302,12 @@ export class Leases implements LeaseClient {
     const headers = content && { 'Content-Type': 'application/json' };
     const body = content && Buffer.from(JSON.stringify(content));
     const answer = await this.#http.ask({
-      ...{ method, path, resource, isWrite: false, body, signal },
+      method,
+      path,
+      resource,
+      isWrite: false,
+      body,
+      signal,
       ...(headers && { headers }),
     });
     if (answer.ok) return answer.response;

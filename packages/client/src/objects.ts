@@ -129,8 +129,11 @@ export class GatewayObjects implements Objects {
           const { body, ...headers } =
             typeof edited === 'object' && 'body' in edited ? edited : { body: edited };
           return this.put(key, body, {
-            ...{ ...keptHeaders(current), ...headers, ...call },
-            ...{ token: options.token, expected: current?.version ?? null },
+            ...keptHeaders(current),
+            ...headers,
+            ...call,
+            token: options.token,
+            expected: current?.version ?? null,
           });
         },
       },

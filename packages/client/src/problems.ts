@@ -89,19 +89,25 @@ export function errorOf(problem: ProblemDocument, subject: Subject): Error {
   switch (code) {
     case 'stale-token':
       return new StaleTokenError({
-        ...{ resource, presented: bigintOf(members.presented), highest: bigintOf(members.highest) },
+        resource,
+        presented: bigintOf(members.presented),
+        highest: bigintOf(members.highest),
       });
     case 'conflict':
       return new ConflictError({ resource, attempts: 1 });
     case 'precondition-failed':
       return new VersionMismatchError({
-        ...{ resource, expected: textOf(members.expected), found: textOf(members.found) },
+        resource,
+        expected: textOf(members.expected),
+        found: textOf(members.found),
       });
     case 'outcome-unknown':
       return unknownWrite(resource, idOf(textOf(members.writeId) ?? ''));
     case 'ratchet-lost':
       return new RatchetLostError({
-        ...{ resource, known: bigintOf(members.known), found: bigintOf(members.found) },
+        resource,
+        known: bigintOf(members.known),
+        found: bigintOf(members.found),
       });
     case 'corrupt-object':
       return new CorruptObjectError(resource, problem.detail);

@@ -97,8 +97,14 @@ export class Values {
   }> {
     const { token, headers: own } = this.#tokens.present(presented, key);
     const response = await this.#http.send({
-      ...{ method, path: `${this.#kind}/${key}`, resource: key, token, isWrite: true },
-      ...{ headers: { ...headers, ...own }, body, signal },
+      method,
+      path: `${this.#kind}/${key}`,
+      resource: key,
+      token,
+      isWrite: true,
+      headers: { ...headers, ...own },
+      body,
+      signal,
     });
     try {
       const { version, writeId } = (await response.json()) as Record<'version' | 'writeId', string>;
@@ -137,7 +143,11 @@ export class Values {
   async highest(kind: 's3' | 'records', key: string, { signal }: CallOptions): Promise<bigint> {
     const path = `ratchets/${kind}/${key}`;
     const response = await this.#http.send({
-      ...{ method: 'GET', path, resource: key, isWrite: false, signal },
+      method: 'GET',
+      path,
+      resource: key,
+      isWrite: false,
+      signal,
     });
     return BigInt(((await response.json()) as { readonly token: string }).token);
   }
@@ -146,7 +156,11 @@ export class Values {
   async settle(id: string, key: string, { signal }: CallOptions): Promise<Settlement> {
     const path = `writes/${this.#kind}.${id}.${Buffer.from(key).toString('base64url')}`;
     const response = await this.#http.send({
-      ...{ method: 'GET', path, resource: key, isWrite: false, signal },
+      method: 'GET',
+      path,
+      resource: key,
+      isWrite: false,
+      signal,
     });
     return ((await response.json()) as { readonly outcome: Settlement }).outcome;
   }

@@ -56,7 +56,10 @@ export async function playCell(
 ): Promise<Cell> {
   const { story, lock, protection, pinned } = variant;
   const history = await perform({
-    ...{ variant, store, servers, play: (controls) => story.play(controls) },
+    variant,
+    store,
+    servers,
+    play: (controls) => story.play(controls),
     onStart: (history) => {
       if (onEvent) history.onEvent(onEvent);
       return undefined;

@@ -63,7 +63,9 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const metrics = createMetrics({ nodes: () => lock.status(), ...(pool && { pool }) });
   const { listen, limits, signing } = config;
   const common = {
-    ...{ lock, metrics, drain },
+    lock,
+    metrics,
+    drain,
     ...(objects && { objects }),
     ...(records && { records }),
     onRequest: (ended: EndedRequest) => {
@@ -72,7 +74,8 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     },
   };
   const app = createGateway({
-    ...{ ...common, limits },
+    ...common,
+    limits,
     operations: config.operations ? 'elsewhere' : 'here',
     ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
@@ -87,7 +90,8 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     config.operations &&
     (await serveGateway(createGateway({ ...common, operations: 'only' }), config.operations));
   const listening = serveGateway(app, {
-    ...{ host: listen.host, port: listen.port },
+    host: listen.host,
+    port: listen.port,
     onRefused: logRefusals(log),
   });
   const server = await listening.catch(async (error: unknown) => {
@@ -117,7 +121,9 @@ function openLock({ redis }: Config, log: Log, parts: AsyncDisposableStack): Red
   const nodes = redis.nodes.map(({ name, url, durable }) => {
     const client = new Redis(url, {
       // A command that cannot be sent fails at once: the other nodes may have a majority.
-      ...{ enableOfflineQueue: false, maxRetriesPerRequest: 0, connectTimeout: CONNECT_MS },
+      enableOfflineQueue: false,
+      maxRetriesPerRequest: 0,
+      connectTimeout: CONNECT_MS,
       socketTimeout: REDIS_ANSWER_MS,
       retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
     });

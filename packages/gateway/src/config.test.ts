@@ -54,7 +54,9 @@ test('a minimal configuration names the nodes; the gateway listens on loopback o
 test('a complete configuration has no warnings', () => {
   const config = read({
     listen: { host: '0.0.0.0' },
-    ...{ redis, objects: { bucket: 'documents' }, credentials: { keys: [key] } },
+    redis,
+    objects: { bucket: 'documents' },
+    credentials: { keys: [key] },
     signing: { keys: [{ id: 'k1', secret }] },
   });
   expect(config.warnings).toEqual([]);

@@ -73,8 +73,12 @@ export function readConfig({ file, env }: ConfigSource): Config {
 
 /** Names of the types, for people who write YAML. */
 const TYPES: Readonly<Record<string, string>> = {
-  ...{ object: 'a mapping', array: 'a list', string: 'a text', number: 'a number' },
-  ...{ int: 'a whole number', boolean: 'true or false' },
+  object: 'a mapping',
+  array: 'a list',
+  string: 'a text',
+  number: 'a number',
+  int: 'a whole number',
+  boolean: 'true or false',
 };
 
 /** Message for a mistake, if the schema itself has none. */

@@ -185,7 +185,10 @@ function jsonWebTokens(options: JwtOptions): (credential: string) => Promise<Cal
       ? createRemoteJWKSet(jwks, { timeoutDuration: fetchTimeoutMs })
       : localKeySet(jwks);
   const checks = {
-    ...{ issuer, audience, algorithms: [...algorithms], clockTolerance: clockToleranceS },
+    issuer,
+    audience,
+    algorithms: [...algorithms],
+    clockTolerance: clockToleranceS,
     requiredClaims: ['exp', name],
   };
   return async (credential) => {

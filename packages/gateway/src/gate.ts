@@ -116,8 +116,14 @@ export class Gate {
   begin(request: Request, response: Response, next: NextFunction): void {
     const { runtime } = this.#services;
     const progress: Progress = {
-      ...{ id: runtime.uniqueId(), startedMs: runtime.nowMs(), gone: new AbortController() },
-      ...{ isCounted: false, route: null, resource: null, caller: null, exchange: null },
+      id: runtime.uniqueId(),
+      startedMs: runtime.nowMs(),
+      gone: new AbortController(),
+      isCounted: false,
+      route: null,
+      resource: null,
+      caller: null,
+      exchange: null,
       error: undefined,
     };
     this.#progress.set(request, progress);
@@ -273,7 +279,9 @@ export class Gate {
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
     const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
-      ...{ id, caller, method: request.method },
+      id,
+      caller,
+      method: request.method,
       resource: exchange?.named ?? progress.resource,
       error: failure?.error ?? progress.error,
       route: route && nameOfPath(route),

@@ -116,7 +116,9 @@ function issued(
   const endMs = runtime.wallClockMs() + signatureTtlMs;
   const signed = signer.sign(token, { purpose: 'lease', resource: locked, owner }, endMs);
   return {
-    ...{ token, leaseId: `${owner}.${signed}`, remainingMs: Math.floor(remainingMs) },
+    token,
+    leaseId: `${owner}.${signed}`,
+    remainingMs: Math.floor(remainingMs),
     elapsedMs: Math.floor(runtime.nowMs() - startedMs),
     tokenFor: (resource) => signer.sign(token, { purpose: 'token', resource }, endMs),
   };

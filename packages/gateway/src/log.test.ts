@@ -10,9 +10,20 @@ function capture(level: 'debug' | 'info' = 'info') {
 }
 
 const line: EndedRequest = {
-  ...{ id: 'r1', method: 'PUT', path: '/v1/objects/a', route: '/v1/objects/{key}', status: 200 },
-  ...{ durationMs: 3.5, outcome: 'ok', address: null, resource: null, caller: null, token: null },
-  ...{ writeId: null, traceparent: null, error: undefined },
+  id: 'r1',
+  method: 'PUT',
+  path: '/v1/objects/a',
+  route: '/v1/objects/{key}',
+  status: 200,
+  durationMs: 3.5,
+  outcome: 'ok',
+  address: null,
+  resource: null,
+  caller: null,
+  token: null,
+  writeId: null,
+  traceparent: null,
+  error: undefined,
 };
 
 test('a request is one line, with its known facts and nothing else', () => {
@@ -21,14 +32,21 @@ test('a request is one line, with its known facts and nothing else', () => {
   log.request({ ...line, caller: 'ada', resource: 'a', token: 2n ** 62n, traceparent });
   expect(lines).toEqual([
     {
-      ...{ requestId: 'r1', method: 'PUT', path: '/v1/objects/a', status: 200, durationMs: 3.5 },
-      ...{ outcome: 'ok', key: 'ada', resource: 'a', token: '4611686018427387904', traceparent },
-      ...{
-        level: 'info',
-        msg: 'request',
-        time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
-      },
-      ...{ pid: process.pid, hostname: expect.any(String) },
+      requestId: 'r1',
+      method: 'PUT',
+      path: '/v1/objects/a',
+      status: 200,
+      durationMs: 3.5,
+      outcome: 'ok',
+      key: 'ada',
+      resource: 'a',
+      token: '4611686018427387904',
+      traceparent,
+      level: 'info',
+      msg: 'request',
+      time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+      pid: process.pid,
+      hostname: expect.any(String),
     },
   ]);
 });
@@ -68,11 +86,9 @@ const secrets: readonly (readonly [string, string])[] = [
 test.each(secrets)('%s is never written, wherever it occurs', (_, secret) => {
   const { log, lines, text } = capture();
   const error = Object.assign(new Error(`said ${secret}`, { cause: new TypeError(secret) }), {
-    ...{
-      code: secret,
-      $response: { headers: { authorization: secret } },
-      config: { password: secret },
-    },
+    code: secret,
+    $response: { headers: { authorization: secret } },
+    config: { password: secret },
   });
   log.request({
     ...line,

@@ -51,7 +51,9 @@ export function createLog(
   return {
     request: ({ id, route: _, caller, traceparent, error, ...rest }) => {
       const facts = {
-        ...{ requestId: id, ...rest, key: caller },
+        requestId: id,
+        ...rest,
+        key: caller,
         ...(TRACEPARENT.test(traceparent ?? '') && { traceparent }),
       };
       logger[levelOf(rest)](

@@ -11,7 +11,10 @@ const request = {
   resource: 'objects/a',
 };
 const lease = {
-  ...{ ...request, route: '/v1/leases/{resource}', method: 'POST', resource: 'leases/a' },
+  ...request,
+  route: '/v1/leases/{resource}',
+  method: 'POST',
+  resource: 'leases/a',
 };
 const unknown = { ...request, resource: 'records/a/b', status: 504, outcome: 'outcome-unknown' };
 const stale = { ...request, status: 412, outcome: 'stale-token' };

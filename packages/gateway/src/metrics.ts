@@ -89,7 +89,9 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
 function watchLimits(uses: () => readonly LimitUse[], registers: Registry[]): void {
   const gauge = (name: string, help: string, value: (use: LimitUse) => number): Gauge =>
     new Gauge({
-      ...{ name, help, registers },
+      name,
+      help,
+      registers,
       labelNames: ['limit'],
       collect() {
         for (const use of uses()) this.set({ limit: use.name }, value(use));

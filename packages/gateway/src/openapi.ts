@@ -67,7 +67,9 @@ export function withHead(
     return [status, withoutBody];
   });
   const operation = {
-    ...{ ...get.operation, ...head, summary: 'The headers of GET, without a body' },
+    ...get.operation,
+    ...head,
+    summary: 'The headers of GET, without a body',
     responses: Object.fromEntries(responses),
   };
   return [get, { ...get, method: 'head', operation }];

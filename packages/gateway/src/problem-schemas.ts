@@ -30,7 +30,10 @@ const MEMBERS: Readonly<Partial<Record<ProblemCode, z.ZodRawShape>>> = {
 function problem<Type extends z.ZodType>(type: Type, members: z.ZodRawShape = {}) {
   return z.object({
     type,
-    ...{ title: TEXT, status: z.int(), detail: TEXT, instance: TEXT.exactOptional() },
+    title: TEXT,
+    status: z.int(),
+    detail: TEXT,
+    instance: TEXT.exactOptional(),
     retryAfterMs: COUNT.exactOptional(),
     ...members,
   });

@@ -172,7 +172,9 @@ async function standbyOf(primary: Serving, url: string, by: Upstream): Promise<L
   const following = { primary_conninfo: `${connection} application_name=standby` };
   return await serve(
     {
-      ...{ programs, data, options: { ...options, cwd: folder.path } },
+      programs,
+      data,
+      options: { ...options, cwd: folder.path },
       settings: { ...settings, ...following, wal_retrieve_retry_interval: '100ms' },
     },
     parts,

@@ -43,7 +43,9 @@ export const ERRORS: Readonly<Record<string, new (...args: never[]) => Error>> =
 
 /** As `ERRORS`, for a gateway's client. It checks some arguments itself, the gateway the others. */
 const GATEWAY_ERRORS: typeof ERRORS = {
-  ...{ held: LeaseError, timeout: LeaseError, 'lease-lost': LeaseError },
+  held: LeaseError,
+  timeout: LeaseError,
+  'lease-lost': LeaseError,
   'invalid-argument': Error,
 };
 
@@ -182,7 +184,9 @@ async function s3(): Promise<Service> {
     open: async (name) =>
       new S3Lock({
         objects: new FencedS3({ client, bucket }),
-        ...{ keyPrefix: `${name}/`, pollMs: 50, firstToken: 33n },
+        keyPrefix: `${name}/`,
+        pollMs: 50,
+        firstToken: 33n,
       }),
     stop: () => all.disposeAsync(),
   };

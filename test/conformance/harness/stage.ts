@@ -62,7 +62,13 @@ export async function openStage(server: S3Program | 'environment' | 'memory'): P
   let keys = 0;
   const all = parts.move();
   return {
-    ...{ service, bucket, client, proxy, capabilities, store, viaProxy },
+    service,
+    bucket,
+    client,
+    proxy,
+    capabilities,
+    store,
+    viaProxy,
     newKey: () => `object ${++keys}/ä?&.txt`,
     history: async (key) => {
       const command = new HeadObjectCommand({ Bucket: bucket, Key: key });
@@ -81,7 +87,11 @@ async function startMemoryS3(): Promise<S3Service> {
   const { endpoint, region, credentials } = s3.clientConfig;
   const stop = (): Promise<void> => s3[Symbol.asyncDispose]();
   return {
-    ...{ server: 'unknown', origin: 'environment', program: 'MemoryS3', endpoint, region },
+    server: 'unknown',
+    origin: 'environment',
+    program: 'MemoryS3',
+    endpoint,
+    region,
     ...credentials,
     stop,
     [Symbol.asyncDispose]: stop,

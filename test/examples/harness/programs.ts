@@ -38,7 +38,8 @@ export class Servers implements AsyncDisposable {
     const { AWS_ENDPOINT_URL_S3: endpoint = '', AWS_REGION: region = '', BUCKET = '' } = this.env;
     const { AWS_ACCESS_KEY_ID = '', AWS_SECRET_ACCESS_KEY = '' } = this.env;
     const client = new S3Client({
-      ...{ endpoint, region },
+      endpoint,
+      region,
       credentials: { accessKeyId: AWS_ACCESS_KEY_ID, secretAccessKey: AWS_SECRET_ACCESS_KEY },
     });
     const store = new FencedS3({ client, bucket: BUCKET });
@@ -70,7 +71,9 @@ export class Program implements AsyncDisposable {
     const file = join(ROOT, 'examples', path);
     const lines: string[] = [];
     const process = await WorkerProcess.start(file, {
-      ...{ args, env, onLine: (line: string) => void lines.push(line) },
+      args,
+      env,
+      onLine: (line: string) => void lines.push(line),
       ...(stopAt !== undefined && { stopAt: { file, text: stopAt } }),
     });
     return new Program(process, lines);

@@ -59,8 +59,10 @@ async function goToolchain() {
   await writeFile(join(asking, 'go.mod'), 'module bootstrap\n');
   const env = {
     ...process.env,
-    ...{ GOPATH: join(home, 'path'), GOCACHE: join(home, 'cache') },
-    ...{ GOFLAGS: '-modcacherw', GOWORK: 'off' },
+    GOPATH: join(home, 'path'),
+    GOCACHE: join(home, 'cache'),
+    GOFLAGS: '-modcacherw',
+    GOWORK: 'off',
   };
   const { stdout: platform } = await run(bootstrap, ['env', 'GOOS', 'GOARCH'], { env });
   const [os, arch] = platform.trim().split('\n');

@@ -116,15 +116,23 @@ export class GatewayWorld implements AsyncDisposable {
     const { server: settings, ...given } = options;
     const limits = { graceMs: 2_000, ...options.limits };
     const app = createGateway({
-      ...{ lock: redlock, objects, records },
+      lock: redlock,
+      objects,
+      records,
       onRequest: (request) => ended.push(request),
-      ...{ ...given, limits },
+      ...given,
+      limits,
     });
     const server = await serveGateway(app, { port: 0, ...settings });
     parts.defer(async () => void (await server.drain()));
     const all = parts.move();
     return {
-      ...{ app, url: server.url, server, ended, pool, objects },
+      app,
+      url: server.url,
+      server,
+      ended,
+      pool,
+      objects,
       [Symbol.asyncDispose]: () => all.disposeAsync(),
     };
   }

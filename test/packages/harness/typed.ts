@@ -40,7 +40,10 @@ export const fakes = [MemoryS3, MemoryRecords];
 
 /** A fake that no class is behind. */
 const fakeLease: Lease = {
-  ...{ resources: ['x'], token: 1n, owner: 'me', signal: new AbortController().signal },
+  resources: ['x'],
+  token: 1n,
+  owner: 'me',
+  signal: new AbortController().signal,
   remainingMs: () => 1_000,
   ensure: () => undefined,
   extend: async () => undefined,

@@ -22,7 +22,12 @@ export function pinnedCells(): readonly PinnedCell[] {
       { votesAtOnce: true, verdicts: votesAtOnce, mark: 'with early votes' },
     ].flatMap(({ votesAtOnce, verdicts, mark }) =>
       (Object.entries(verdicts) as [Protection, Verdict][]).map(([protection, pinned]) => ({
-        ...{ id, story, protection, votesAtOnce, pinned, mark },
+        id,
+        story,
+        protection,
+        votesAtOnce,
+        pinned,
+        mark,
       })),
     ),
   );

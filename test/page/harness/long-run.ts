@@ -9,7 +9,11 @@ export function longRun(turns: number): Recording {
   const starts = Array.from({ length: turns }, (_, at) => ({ at, fromMs: at * TURN_MS }));
   const tokenOf = (at: number): string => `${33 + at}`;
   return {
-    ...{ format: FORMAT, date: '2026-11-24', commit: '', machine: {}, sha256: '' },
+    format: FORMAT,
+    date: '2026-11-24',
+    commit: '',
+    machine: {},
+    sha256: '',
     variant: { story: 1, title: '', lock: 'fenced', protection: 'token', store: 'postgres' },
     nodes: NODES,
     events: starts.flatMap(({ at, fromMs }) => turnOf(at % 2 ? 2 : 1, tokenOf(at), fromMs)),

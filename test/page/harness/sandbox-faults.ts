@@ -26,7 +26,8 @@ export function sandboxFault(
       const isOfMessage = messageFaults.has(kind);
       const hasNode = nodeFaults.has(kind) || isOfMessage || kind === 'block';
       return {
-        ...{ kind, atMs },
+        kind,
+        atMs,
         client: nodeFaults.has(kind) ? 1 : client,
         node: hasNode && (node !== 's' || isOfMessage) ? node : 'a',
         ms: hasLength(kind) ? ms : 0,

@@ -102,7 +102,9 @@ export class LiveRuns {
     this.#send({ kind: 'begin', variant, nodes: names });
     const leases: SeenLease[] = [];
     const events = await perform({
-      ...{ variant: { story, lock, protection }, store, servers: this.#parts.nodes },
+      variant: { story, lock, protection },
+      store,
+      servers: this.#parts.nodes,
       play: async (controls) => {
         if (story !== ownRun) return story.play(controls);
         this.#own = new OwnRun(controls, names, (message) => this.#send(message));
@@ -116,8 +118,16 @@ export class LiveRuns {
     const { date, commit, machine } = await describeMachine(this.#parts.programs);
     const verdict = checkHistory(events, missingStep(story, events));
     const recording = await seal({
-      ...{ format: FORMAT, date, commit, machine, variant, nodes: names, events, leases },
-      ...{ endMs: events.at(-1)?.atMs ?? 0, verdict },
+      format: FORMAT,
+      date,
+      commit,
+      machine,
+      variant,
+      nodes: names,
+      events,
+      leases,
+      endMs: events.at(-1)?.atMs ?? 0,
+      verdict,
     });
     this.#send({ kind: 'end', recording });
   }

@@ -241,10 +241,18 @@ export interface SettleOptions extends CallOptions {
 export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array } & Headers);
 
 const DEFAULTS: Omit<Complete, 'client' | 'bucket'> = {
-  ...{ prefix: '', requestTimeoutMs: 10_000, attemptsMax: 20, gzipLevel: 1, layout: 'gzip' },
-  ...{ partBytes: 8 * 2 ** 20, partsInFlight: 4, storedBytesMax: STORED_BYTES_MAX },
-  ...{ bodyBytesMax: 256 * 2 ** 20, requesterPays: false },
-  ...{ probePrefix: '.fenced-probe/', certificateMaxAgeDays: 7 },
+  prefix: '',
+  requestTimeoutMs: 10_000,
+  attemptsMax: 20,
+  gzipLevel: 1,
+  layout: 'gzip',
+  partBytes: 8 * 2 ** 20,
+  partsInFlight: 4,
+  storedBytesMax: STORED_BYTES_MAX,
+  bodyBytesMax: 256 * 2 ** 20,
+  requesterPays: false,
+  probePrefix: '.fenced-probe/',
+  certificateMaxAgeDays: 7,
 };
 
 const FIELDS = [

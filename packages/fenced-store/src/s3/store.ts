@@ -94,8 +94,12 @@ export class FencedS3 {
     this.#prober = new Prober({ requests, uploads, runtime, prefix }, certificateMaxAgeDays);
     this.#unsettled = new UnsettledWrites(this.#objects);
     const services = {
-      ...{ objects: this.#objects, prober: this.#prober, uploads, unsettled: this.#unsettled },
-      ...{ settings, runtime },
+      objects: this.#objects,
+      prober: this.#prober,
+      uploads,
+      unsettled: this.#unsettled,
+      settings,
+      runtime,
     };
     this.#intents = new WriteIntents(services);
     this.#writer = new Writer(services);

@@ -25,7 +25,9 @@ export class MemoryRecords {
         const row = this.#answer(text, values as Values);
         return { rows: row ? [{ ...row }] : [] };
       },
-      ...{ on: () => undefined, removeListener: () => undefined, release: () => undefined },
+      on: () => undefined,
+      removeListener: () => undefined,
+      release: () => undefined,
     };
     const pool = { connect: async () => client as unknown as PostgresPoolClient };
     return new FencedRecords(collection, new Connections(pool, HOLD_MS, systemRuntime));

@@ -137,8 +137,10 @@ export class MemoryS3 implements AsyncDisposable {
       ([name]) => wantsChecksum || !name.startsWith('x-amz-checksum'),
     );
     const facts = {
-      ...{ etag, 'last-modified': dateOf(modifiedMs).toUTCString() },
-      ...{ 'accept-ranges': 'none', 'content-length': `${body.length}` },
+      etag,
+      'last-modified': dateOf(modifiedMs).toUTCString(),
+      'accept-ranges': 'none',
+      'content-length': `${body.length}`,
     };
     return { status: 200, headers: { ...Object.fromEntries(kept), ...facts }, body };
   }

@@ -17,7 +17,8 @@ const GATEWAY_ANSWER_MS = 15_000;
 export function gatewayLock(url: string): RunLock {
   const { FENCED_API_KEY } = process.env;
   const gateway = new FencedGateway({
-    ...{ url, ...(FENCED_API_KEY && { key: FENCED_API_KEY }) },
+    url,
+    ...(FENCED_API_KEY && { key: FENCED_API_KEY }),
     fetch: (target, init = {}) => {
       const limit = AbortSignal.timeout(GATEWAY_ANSWER_MS);
       const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;

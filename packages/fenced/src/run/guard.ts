@@ -38,7 +38,9 @@ function start({ command, env, ...limits }: Extract<Order, { kind: 'start' }>): 
   const [file = '', ...args] = command;
   // `detached` begins a new session, and so a new process group.
   const child = spawn(file, args, {
-    ...{ detached: true, stdio: 'inherit', env: { ...process.env, ...env } },
+    detached: true,
+    stdio: 'inherit',
+    env: { ...process.env, ...env },
   });
   child.once('error', ({ code }: NodeJS.ErrnoException) => {
     if (child.pid === undefined)

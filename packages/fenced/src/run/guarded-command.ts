@@ -19,7 +19,9 @@ export class GuardedCommand implements Disposable {
    */
   static async ready(): Promise<GuardedCommand> {
     const guard = fork(new URL('./guard.js', import.meta.url), {
-      ...{ detached: true, execArgv: [], stdio: ['inherit', 'inherit', 'inherit', 'ipc'] },
+      detached: true,
+      execArgv: [],
+      stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
     });
     await once(guard, 'message');
     return new GuardedCommand(guard);

@@ -50,7 +50,8 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
   const common = { method: 'post', verb: 'leases', resource: () => 'lease-sets' } as const;
   return [
     {
-      ...{ ...common, path },
+      ...common,
+      path,
       operation: {
         operationId: 'acquireLeaseSet',
         summary: 'Acquire one lease of several resources: of all, or of none',
@@ -63,7 +64,8 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
       handle: (exchange) => acquire(services, exchange),
     },
     {
-      ...{ ...common, path: `${path}/:leaseId/extend` },
+      ...common,
+      path: `${path}/:leaseId/extend`,
       operation: {
         operationId: 'extendLeaseSet',
         summary: 'Let the lease last at least ttlMs from now on',
@@ -71,7 +73,8 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
         requestBody: { required: true, content: json(EXTEND) },
         responses: {
           200: {
-            ...{ description: 'The same lease, with the same token.', headers: WITH_TOKEN },
+            description: 'The same lease, with the same token.',
+            headers: WITH_TOKEN,
             content: json(LEASE),
           },
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
@@ -80,7 +83,8 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
       handle: (exchange) => extend(services, exchange),
     },
     {
-      ...{ ...common, path: `${path}/:leaseId/release` },
+      ...common,
+      path: `${path}/:leaseId/release`,
       operation: {
         operationId: 'releaseLeaseSet',
         summary: 'Release the lease',
@@ -89,7 +93,8 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
         responses: {
           200: {
             description: '`expired`: another caller may have held one of the locks already.',
-            ...{ headers: WITH_TOKEN, content: json(RELEASED) },
+            headers: WITH_TOKEN,
+            content: json(RELEASED),
           },
           ...problems([...OF_LOCK, ...OF_BODY]),
         },

@@ -37,7 +37,9 @@ export function leaseRoutes(services: Services): readonly Route[] {
   const common = { verb: 'lease', resource: ({ resource = '' }) => `leases/${resource}` } as const;
   return [
     {
-      ...{ ...common, method: 'post', path },
+      ...common,
+      method: 'post',
+      path,
       operation: {
         operationId: 'acquireLease',
         summary: 'Acquire a lease',
@@ -45,7 +47,8 @@ export function leaseRoutes(services: Services): readonly Route[] {
         requestBody: { required: true, content: json(ACQUIRE) },
         responses: {
           201: {
-            ...{ description: 'The lease. Location has its address.', headers: WITH_TOKEN },
+            description: 'The lease. Location has its address.',
+            headers: WITH_TOKEN,
             content: json(LEASE),
           },
           ...problems([...OF_LOCK, ...OF_BODY, 'held']),
@@ -54,7 +57,9 @@ export function leaseRoutes(services: Services): readonly Route[] {
       handle: (exchange) => acquire(services, exchange),
     },
     {
-      ...{ ...common, method: 'patch', path: `${path}/:leaseId` },
+      ...common,
+      method: 'patch',
+      path: `${path}/:leaseId`,
       operation: {
         operationId: 'extendLease',
         summary: 'Let the lease last at least ttlMs from now on',
@@ -62,7 +67,8 @@ export function leaseRoutes(services: Services): readonly Route[] {
         requestBody: { required: true, content: json(EXTEND) },
         responses: {
           200: {
-            ...{ description: 'The same lease, with the same token.', headers: WITH_TOKEN },
+            description: 'The same lease, with the same token.',
+            headers: WITH_TOKEN,
             content: json(LEASE),
           },
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
@@ -71,7 +77,9 @@ export function leaseRoutes(services: Services): readonly Route[] {
       handle: (exchange) => extend(services, exchange),
     },
     {
-      ...{ ...common, method: 'delete', path: `${path}/:leaseId` },
+      ...common,
+      method: 'delete',
+      path: `${path}/:leaseId`,
       operation: {
         operationId: 'releaseLease',
         summary: 'Release the lease',
@@ -79,7 +87,8 @@ export function leaseRoutes(services: Services): readonly Route[] {
         responses: {
           200: {
             description: '`expired`: another caller may have held the lock already.',
-            ...{ headers: WITH_TOKEN, content: json(RELEASED) },
+            headers: WITH_TOKEN,
+            content: json(RELEASED),
           },
           ...problems(OF_LOCK),
         },

@@ -65,7 +65,9 @@ const LEASE_TOOLS = {
     'Lets a lease last at least ttlMs from now on, with the same token. Call it before remainingMs are over.',
     z.object({ resource: RESOURCE, leaseId: LEASE_ID, ttlMs: TTL_MS }),
     ({ resource, leaseId, ttlMs }) => ({
-      ...{ method: 'PATCH', path: `leases/${resource}/${leaseId}`, json: { ttlMs } },
+      method: 'PATCH',
+      path: `leases/${resource}/${leaseId}`,
+      json: { ttlMs },
     }),
   ),
   release_lease: tool(
@@ -85,7 +87,11 @@ const OBJECT_TOOLS = {
     'Replaces an object. The write is refused if a later holder of the lock has written or claimed the object.',
     z.object({ key: KEY, text: z.string(), token: TOKEN, resource: GUARD }),
     ({ key, text, token, resource: guard }) => ({
-      ...{ method: 'PUT', path: `objects/${key}`, text, token, guard },
+      method: 'PUT',
+      path: `objects/${key}`,
+      text,
+      token,
+      guard,
     }),
   ),
 };
@@ -100,7 +106,11 @@ const RECORD_TOOLS = {
     'Replaces a JSON document. The write is refused if a later holder of the lock has written or claimed the document.',
     z.object({ collection: COLLECTION, id: ID, document: z.json(), token: TOKEN, resource: GUARD }),
     ({ collection, id, document: json, token, resource: guard }) => ({
-      ...{ method: 'PUT', path: `records/${collection}/${id}`, json, token, guard },
+      method: 'PUT',
+      path: `records/${collection}/${id}`,
+      json,
+      token,
+      guard,
     }),
   ),
 };
@@ -141,7 +151,10 @@ export function mcpRoute(services: Services): Route {
     ...(services.records && RECORD_TOOLS),
   };
   return {
-    ...{ method: 'post', path: '/mcp', verb: 'any', resource: () => 'mcp' },
+    method: 'post',
+    path: '/mcp',
+    verb: 'any',
+    resource: () => 'mcp',
     operation: { responses: {} },
     handle: (exchange) => handle(services, exchange, tools),
   };
@@ -180,7 +193,9 @@ function webRequestOf({ request, signal }: Exchange): Request {
     values.join(', '),
   ]);
   return new Request(new URL(request.url, 'http://gateway'), {
-    ...{ method: 'POST', headers: Object.fromEntries(headers), signal },
+    method: 'POST',
+    headers: Object.fromEntries(headers),
+    signal,
   });
 }
 
@@ -242,7 +257,9 @@ async function ask(
   if (token !== undefined) exchange.writeId = null;
   try {
     const answer = await fetch(`http://${host}:${localPort}/v1/${path}`, {
-      ...{ method, signal, body: (json === undefined ? text : JSON.stringify(json)) ?? null },
+      method,
+      signal,
+      body: (json === undefined ? text : JSON.stringify(json)) ?? null,
       headers: {
         [OWN_REQUEST]: counted,
         ...(authorization && { authorization }),

@@ -33,7 +33,8 @@ const HEADERS = WITH_WRITE_ID.extend({
 });
 const FOUND = {
   description: 'The object. Content-Length is left out if it is not known beforehand.',
-  ...{ headers: HEADERS, content: { 'application/octet-stream': BYTES, '*/*': BYTES } },
+  headers: HEADERS,
+  content: { 'application/octet-stream': BYTES, '*/*': BYTES },
 };
 
 const DESCRIPTION: StoreDescription = {
@@ -41,7 +42,8 @@ const DESCRIPTION: StoreDescription = {
   path: '/v1/objects/*key',
   names: z.object({ key: pathName(`The key of the object. ${SLASHES}`) }),
   resource: ({ key }) => `objects/${key}`,
-  ...{ found: FOUND, range: { ...FOUND, description: 'The range.' } },
+  found: FOUND,
+  range: { ...FOUND, description: 'The range.' },
   // Any type may be sent, as `bodyNote` says. Some client generators do not support `*/*` here.
   body: { 'application/octet-stream': BYTES },
   bodyNote:
@@ -76,7 +78,8 @@ async function putObject(services: ObjectServices, exchange: Exchange): Promise<
     const isSmall = bodyBytes !== undefined && bodyBytes <= SMALL_BYTES;
     const body = isSmall ? Buffer.concat(await Array.fromAsync(pieces)) : pieces;
     const options = {
-      ...{ token, ...headersIn(request) },
+      token,
+      ...headersIn(request),
       ...(expected !== undefined && { expected }),
       ...(bodyBytes !== undefined && { bodyBytes }),
     };

@@ -57,9 +57,15 @@ function open(
   const name = path.charAt(1).toUpperCase() + path.slice(2).replace('.json', '');
   const content = path.endsWith('.json') ? json(z.looseObject({})) : TEXT;
   const get: Route = {
-    ...{ method: 'get', path, verb, handle, resource: () => path },
+    method: 'get',
+    path,
+    verb,
+    handle,
+    resource: () => path,
     operation: {
-      ...{ operationId: `get${name}`, summary, security: [] },
+      operationId: `get${name}`,
+      summary,
+      security: [],
       responses: {
         200: { description: 'The answer.', content },
         ...(path === '/readyz' && { 503: { description: 'Not ready.', content: TEXT } }),

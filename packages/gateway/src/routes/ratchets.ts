@@ -18,7 +18,9 @@ const RATCHET = z.object({ kind: z.string(), resource: z.string(), token: TOKEN 
 export function ratchetRoutes(services: Services): readonly Route[] {
   return [
     {
-      ...{ method: 'get', path: '/v1/ratchets/:kind/*resource', verb: 'ratchet' },
+      method: 'get',
+      path: '/v1/ratchets/:kind/*resource',
+      verb: 'ratchet',
       resource: ({ kind, resource }) => `ratchets/${kind}/${resource}`,
       operation: {
         operationId: 'readRatchet',
@@ -26,7 +28,8 @@ export function ratchetRoutes(services: Services): readonly Route[] {
         requestParams: { path: z.object({ kind: KIND, resource: pathName(SLASHES) }) },
         responses: {
           200: {
-            ...{ description: 'The token is 0 if the store has seen none.', headers: WITH_TOKEN },
+            description: 'The token is 0 if the store has seen none.',
+            headers: WITH_TOKEN,
             content: json(RATCHET),
           },
           ...problems([...OF_STORE, 'not-found']),

@@ -23,7 +23,9 @@ const DESCRIPTION: StoreDescription = {
     id: pathName('The id of the document.'),
   }),
   resource: ({ collection, id }) => `records/${collection}/${id}`,
-  ...{ found: FOUND, body: json(DOCUMENT), version: z.string() },
+  found: FOUND,
+  body: json(DOCUMENT),
+  version: z.string(),
 };
 
 /** JSON documents in Postgres. */

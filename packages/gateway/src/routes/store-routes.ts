@@ -25,12 +25,12 @@ const RANGE_HEADERS = READ_HEADERS.extend({
 const CLAIM_HEADERS = z.object({
   'Fencing-Token': PRESENTED_TOKEN,
   'Fencing-Resource': text(
-    'The resource of the lease that the token belongs to, percent-encoded as in a path. That lease must guard the key. By default, the resource is the key, or collection/id.',
+    'The resource of the lease that the token belongs to, percent-encoded as in a path. It must guard the key. By default it is the key, or collection/id.',
   ),
 });
 const WRITE_HEADERS = CLAIM_HEADERS.extend({
   'If-Match': text('One strong entity tag: the only version that may be replaced.'),
-  'If-None-Match': text('`*`: write only if no value is stored.'),
+  'If-None-Match': text('`*`: nothing may be there.'),
 });
 
 const NOT_MODIFIED = { description: 'The reader has this version.', headers: WITH_VERSION };
@@ -40,46 +40,77 @@ const CLAIMED = {
   content: json(z.object({ token: TOKEN })),
 };
 
-/** The parts in which the routes of objects and of records differ. */
+/** The parts in which the routes of two stores differ. */
 export interface StoreDescription {
-  /** The end of the operations' names: `readObject`. */
+  /** `Object`, as the names of operations end. */
   readonly noun: 'Object' | 'Record';
   readonly path: string;
   readonly names: z.ZodObject;
   resource(names: Names): string;
   /** The answer to a read. */
   readonly found: ZodOpenApiResponseObject;
-  /** The answer to a read of a range, if the store has ranges. */
+  /** The answer to a read of a range, if there are any. */
   readonly range?: ZodOpenApiResponseObject;
   readonly body: NonNullable<ZodOpenApiResponseObject['content']>;
   readonly bodyNote?: string;
   readonly version: z.ZodType;
 }
 
-type Handler = Route['handle'];
+type Handlers = Readonly<
+  Record<'read' | 'write' | 'remove' | 'claim' | 'claimAndRead', Route['handle']>
+>;
+
+const WITH_ARTICLE = { Object: 'an object', Record: 'a JSON document' };
 
 /** The routes of the values of one store. */
-export function storeRoutes(
-  { noun, path, names, resource, found, range, body, bodyNote, version }: StoreDescription,
-  handlers: Readonly<Record<'read' | 'write' | 'remove' | 'claim' | 'claimAndRead', Handler>>,
+export function storeRoutes(store: StoreDescription, handlers: Handlers): readonly Route[] {
+  return [
+    ...readRoutes(store, handlers),
+    ...writeRoutes(store, handlers),
+    ...claimRoutes(store, handlers),
+  ];
+}
+
+function readRoutes(
+  { noun, path, names, resource, found, range }: StoreDescription,
+  handlers: Handlers,
 ): readonly Route[] {
-  const what = noun === 'Object' ? 'an object' : 'a JSON document';
-  const written = json(z.object({ token: TOKEN, version, writeId: WRITE_ID }));
   const read: Route = {
-    ...{ method: 'get', path, verb: 'read', resource, handle: handlers.read },
+    method: 'get',
+    path,
+    verb: 'read',
+    resource,
+    handle: handlers.read,
     operation: {
-      ...{ operationId: `read${noun}`, summary: `Read ${what}` },
+      operationId: `read${noun}`,
+      summary: `Read ${WITH_ARTICLE[noun]}`,
       requestParams: { path: names, header: range ? RANGE_HEADERS : READ_HEADERS },
       responses: {
-        ...{ 200: found, ...(range && { 206: range }), 304: NOT_MODIFIED },
+        200: found,
+        ...(range && { 206: range }),
+        304: NOT_MODIFIED,
         ...problems(range ? [...OF_READ, 'range-not-satisfiable'] : OF_READ),
       },
     },
   };
+  const head = { operationId: `head${noun}`, requestParams: { path: names, header: READ_HEADERS } };
+  return withHead(read, head);
+}
+
+function writeRoutes(
+  { noun, path, names, resource, body, bodyNote, version }: StoreDescription,
+  handlers: Handlers,
+): readonly Route[] {
+  const written = json(z.object({ token: TOKEN, version, writeId: WRITE_ID }));
   const write: Route = {
-    ...{ method: 'put', path, verb: 'write', resource, handle: handlers.write },
+    method: 'put',
+    path,
+    verb: 'write',
+    resource,
+    handle: handlers.write,
     operation: {
-      ...{ operationId: `write${noun}`, summary: `Write ${what}` },
+      operationId: `write${noun}`,
+      summary: `Write ${WITH_ARTICLE[noun]}`,
       ...(bodyNote !== undefined && { description: bodyNote }),
       requestParams: { path: names, header: WRITE_HEADERS },
       requestBody: { required: true, content: body },
@@ -90,9 +121,14 @@ export function storeRoutes(
     },
   };
   const remove: Route = {
-    ...{ method: 'delete', path, verb: 'write', resource, handle: handlers.remove },
+    method: 'delete',
+    path,
+    verb: 'write',
+    resource,
+    handle: handlers.remove,
     operation: {
-      ...{ operationId: `delete${noun}`, summary: `Delete ${what}; its token stays` },
+      operationId: `delete${noun}`,
+      summary: `Delete ${WITH_ARTICLE[noun]}; its token stays`,
       requestParams: { path: names, header: WRITE_HEADERS },
       responses: {
         200: { description: 'Applied.', headers: WITH_TOKEN, content: written },
@@ -100,16 +136,31 @@ export function storeRoutes(
       },
     },
   };
+  return [write, remove];
+}
+
+function claimRoutes(
+  { noun, path, names, resource, found }: StoreDescription,
+  handlers: Handlers,
+): readonly Route[] {
   const claim: Route = {
-    ...{ method: 'post', path: `${path}/claim`, verb: 'claim', resource, handle: handlers.claim },
+    method: 'post',
+    path: `${path}/claim`,
+    verb: 'claim',
+    resource,
+    handle: handlers.claim,
     operation: {
-      ...{ operationId: `claim${noun}`, summary: 'Refuse lower tokens from now on' },
+      operationId: `claim${noun}`,
+      summary: 'Refuse lower tokens from now on',
       requestParams: { path: names, header: CLAIM_HEADERS },
       responses: { 200: CLAIMED, ...problems(OF_CLAIM) },
     },
   };
   const claimAndRead: Route = {
-    ...{ method: 'post', path: `${path}/claim-and-get`, verb: 'claim', resource },
+    method: 'post',
+    path: `${path}/claim-and-get`,
+    verb: 'claim',
+    resource,
     operation: {
       operationId: `claimAndRead${noun}`,
       summary: 'Refuse lower tokens from now on, and read, in one step',
@@ -118,6 +169,5 @@ export function storeRoutes(
     },
     handle: handlers.claimAndRead,
   };
-  const head = { operationId: `head${noun}`, requestParams: { path: names, header: READ_HEADERS } };
-  return [...withHead(read, head), write, remove, claim, claimAndRead];
+  return [claim, claimAndRead];
 }

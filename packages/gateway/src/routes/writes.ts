@@ -16,7 +16,9 @@ const WRITE = z.object({
 export function writeRoutes(services: Services): readonly Route[] {
   return [
     {
-      ...{ method: 'get', path: '/v1/writes/:writeId', verb: 'write' },
+      method: 'get',
+      path: '/v1/writes/:writeId',
+      verb: 'write',
       resource: ({ writeId = '' }) => {
         const { kind, key } = parseWriteName(writeId);
         return `${kind}/${key}`;

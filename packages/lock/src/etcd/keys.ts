@@ -137,7 +137,10 @@ export class Keys {
         success: resources.map((name) => ({
           request_range: {
             ...this.#queue(name),
-            ...{ sort_order: 'DESCEND', sort_target: 'CREATE', limit: '1', keys_only: true },
+            sort_order: 'DESCEND',
+            sort_target: 'CREATE',
+            limit: '1',
+            keys_only: true,
             max_create_revision: String(created - 1n),
           },
         })),
@@ -173,8 +176,12 @@ export class Keys {
     const [first] = found;
     if (!first || found.length < resources.length) return null;
     return {
-      ...{ resources, owner, created: BigInt(first.create_revision), modified: first.mod_revision },
-      ...{ lease: first.lease ?? '0', ttlSeconds: Number(text(first.value ?? '')) },
+      resources,
+      owner,
+      created: BigInt(first.create_revision),
+      modified: first.mod_revision,
+      lease: first.lease ?? '0',
+      ttlSeconds: Number(text(first.value ?? '')),
     };
   }
 

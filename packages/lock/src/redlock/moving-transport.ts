@@ -85,7 +85,9 @@ export class MovingTransport implements ServiceTransport {
 
   extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
     return this.extendBy(() => this.#present.extend(resources, owner, ttlMs), {
-      ...{ resources, owner, ttlMs },
+      resources,
+      owner,
+      ttlMs,
     });
   }
 
@@ -107,7 +109,10 @@ export class MovingTransport implements ServiceTransport {
     return {
       ...result,
       handle: {
-        ...{ resources, token, deadlineMs, owner },
+        resources,
+        token,
+        deadlineMs,
+        owner,
         share: () => handle.share?.() ?? owner,
         extend: (ttlMs) => this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs }),
         raise: async (least, signal) => {

@@ -3,8 +3,12 @@ import { ManualClock } from '../testing/manual-clock.js';
 import { Expiry, type LeaseRecord } from './expiry.js';
 
 const lease: LeaseRecord = {
-  ...{ owner: 'a', ttlMs: 5_000, version: 1 },
-  ...{ czxid: 7n, mzxid: 8n, mtimeMs: 1_000_000 },
+  owner: 'a',
+  ttlMs: 5_000,
+  version: 1,
+  czxid: 7n,
+  mzxid: 8n,
+  mtimeMs: 1_000_000,
 };
 
 describe('the end of a lease whose holder is silent', () => {

@@ -17,8 +17,13 @@ export interface LiveState {
 }
 
 const NOTHING: LiveState = {
-  ...{ machine: {}, stories: [], run: null, processes: [], arePacketsHeld: false },
-  ...{ recording: null, failure: null },
+  machine: {},
+  stories: [],
+  run: null,
+  processes: [],
+  arePacketsHeld: false,
+  recording: null,
+  failure: null,
 };
 
 /** Returns true if the demo serves this page: its server adds a mark. */

@@ -15,7 +15,10 @@ export type RealRun = Pick<Recording, 'variant' | 'nodes' | 'events' | 'leases' 
 export function shownRun(real: RealRun): Run {
   const events = real.events.toSorted((a, b) => a.atMs - b.atMs);
   return {
-    ...{ nodes: real.nodes, events, faults: [], endMs: real.endMs },
+    nodes: real.nodes,
+    events,
+    faults: [],
+    endMs: real.endMs,
     messages: messagesOf({ ...real, events }),
     leases: real.leases.map((lease): NodeLease => {
       const holder = events.find(({ operation, phase, token }) => {

@@ -172,7 +172,9 @@ function faultOf(text: string): SandboxFault {
   if (!kind || !isValid)
     throw new LinkError(`${shown(text)} is no fault; one is like pause.1.1200.3000`);
   return {
-    ...{ kind, node: node || 'a', client: before === '2' || after === '2' ? 2 : 1 },
+    kind,
+    node: node || 'a',
+    client: before === '2' || after === '2' ? 2 : 1,
     ...(isReply && { isReply }),
     atMs: whole('the time of a fault', at, TIME_MAX_MS),
     ms: whole('the length of a fault', ms, LENGTH_MAX_MS),

@@ -98,8 +98,12 @@ export class DocumentStore {
   #apply({ lines, writeId, token }: Write, comparison: string): WriteReply {
     const { base } = this.#now;
     const stored: Stored = {
-      ...{ token: token ?? 0n, writeId, version: writeId, before: historyAfter(base) },
-      ...{ state: 'live', layout: 'plain' },
+      token: token ?? 0n,
+      writeId,
+      version: writeId,
+      before: historyAfter(base),
+      state: 'live',
+      layout: 'plain',
     };
     this.#now = { lines, base: stored };
     return { outcome: 'applied', comparison };

@@ -74,7 +74,12 @@ export class Link {
     const { promise, resolve, reject } = Promise.withResolvers<Value>();
     const [client, sentMs] = [this.#client, this.#computer.trueMs];
     const request: Message = {
-      ...{ from: client, to: 'storage', sentMs, arrivedMs: null, label, tone: 'plain' },
+      from: client,
+      to: 'storage',
+      sentMs,
+      arrivedMs: null,
+      label,
+      tone: 'plain',
     };
     this.#sent(request);
     const fault = this.#interfere('request', sentMs);
@@ -109,7 +114,12 @@ export class Link {
   ): void {
     const { nowMs } = this.#schedule;
     const reply: Message = {
-      ...{ from: 'storage', to: this.#client, sentMs: nowMs, arrivedMs: null, label, tone },
+      from: 'storage',
+      to: this.#client,
+      sentMs: nowMs,
+      arrivedMs: null,
+      label,
+      tone,
     };
     this.#sent(reply);
     if (this.isLossy) {

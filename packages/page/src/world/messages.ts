@@ -29,7 +29,12 @@ function messages({ connection, call, answer, journey, how }: CarriedOut): Messa
   const isFaint = HOUSEKEEPING.has(call.command);
   const { sentMs, arrivedMs, repliedMs } = journey;
   const request: Message = {
-    ...{ from, to, sentMs, arrivedMs, label: call.command, tone: isFaint ? 'faint' : 'plain' },
+    from,
+    to,
+    sentMs,
+    arrivedMs,
+    label: call.command,
+    tone: isFaint ? 'faint' : 'plain',
   };
   if (how === 'late') return [{ ...request, label: `${call.command} again` }];
   if (answer instanceof Error) return [{ ...request, tone: 'faint' }];
@@ -37,7 +42,10 @@ function messages({ connection, call, answer, journey, how }: CarriedOut): Messa
   const isGranted = word === 'granted';
   const tone = isGranted ? 'good' : word === 'held' || word === 'not-voting' ? 'bad' : 'plain';
   const reply: Message = {
-    ...{ from: to, to: from, sentMs: arrivedMs, arrivedMs: repliedMs },
+    from: to,
+    to: from,
+    sentMs: arrivedMs,
+    arrivedMs: repliedMs,
     // The bars show the effect of RELEASE, so its reply has no label.
     label: isGranted ? `granted ${Number(token)}` : isRelease ? '' : (words[word] ?? word),
     tone: isFaint ? 'faint' : tone,

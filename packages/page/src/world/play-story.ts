@@ -20,7 +20,9 @@ export async function playStory(
   votesAtOnce: boolean,
 ): Promise<Run> {
   const world = new World({
-    ...{ seed: SEED, protection, votesAtOnce },
+    seed: SEED,
+    protection,
+    votesAtOnce,
     nodeCount: story.breaks ? NODES.breaking : NODES.sound,
     ignoresConditions: story.ignoresConditions ?? false,
   });

@@ -43,7 +43,8 @@ function start(world: World, station: Station): Promise<void> {
   const begin = (): void => {
     const worker = {
       ...world.worker(station),
-      ...{ ttlMs: TTL_MS, waitMs: WAIT_MS },
+      ttlMs: TTL_MS,
+      waitMs: WAIT_MS,
       beforeAcquire: () => pass(startMs),
       beforeWrite: () => pass(workMs),
     };

@@ -100,7 +100,9 @@ async function update(worker: Worker, lease: Lease | null): Promise<void> {
       throw new Reported();
     }
     const reply = await write(worker, {
-      ...{ lines, token, writeId: worker.computer.runtime.uniqueId() },
+      lines,
+      token,
+      writeId: worker.computer.runtime.uniqueId(),
       ...(protection === 'token+cas' && { upon: snapshot }),
       ...(protection === 'metadata' && { upon: snapshot, byETag: true }),
     });

@@ -134,7 +134,12 @@ export class World {
   }: Station): Omit<Worker, 'ttlMs' | 'waitMs' | 'beforeAcquire' | 'beforeWrite'> {
     const { protection } = this.#options;
     return {
-      ...{ line: name, protection, computer, redlock, link, store: this.#store },
+      line: name,
+      protection,
+      computer,
+      redlock,
+      link,
+      store: this.#store,
       report: (operation, phase, facts = {}) =>
         this.record({ actor: name, operation, phase, ...facts }, computer.trueMs),
     };
@@ -214,7 +219,10 @@ export class World {
   end(missing: (events: readonly Event[]) => string | null): Run {
     const { lines, base } = this.#store.read();
     this.record({
-      ...{ actor: 'storage', operation: 'final', phase: 'ok', lines },
+      actor: 'storage',
+      operation: 'final',
+      phase: 'ok',
+      lines,
       ...(this.isFenced && base && { token: `${base.token}` }),
     });
     for (const { computer, redlock } of this.#stations) {
@@ -262,7 +270,11 @@ export class World {
         if (name.startsWith('client')) this.#carriedOut.push(event);
       };
       return new Connection(computer, machine, weather, {
-        ...{ schedule, random, resends: true, observe, interfere: interfere(machine.name) },
+        schedule,
+        random,
+        resends: true,
+        observe,
+        interfere: interfere(machine.name),
       });
     });
     const nodes = connections.map((client) => ({ name: client.machine.name, client }));
@@ -272,7 +284,10 @@ export class World {
     );
     const sent = (message: Message): void => void this.#messages.push(message);
     const link = new Link(name, computer, {
-      ...{ schedule, random: this.random(`${id} link`), sent, interfere: interfere('storage') },
+      schedule,
+      random: this.random(`${id} link`),
+      sent,
+      interfere: interfere('storage'),
     });
     return { name, computer, connections, redlock, link };
   }

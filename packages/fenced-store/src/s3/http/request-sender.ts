@@ -78,7 +78,8 @@ export class RequestSender {
     const lineMs = Math.ceil(Math.min(mib, UNDELIVERED_MIB_MAX) * LINE_MS_PER_MIB);
     const limit = timeLimit(limitMs);
     const observed = observe(command.middlewareStack, {
-      ...{ halfway, isVerified },
+      halfway,
+      isVerified,
       onPiece: () => limit.renew(),
       onLast: () => limit.renew(limitMs + lineMs),
     });
@@ -140,7 +141,10 @@ export class RequestSender {
     reply?: { readonly meaning: string; readonly error?: unknown },
   ): void {
     publish('fenced:store:retried', () => ({
-      ...{ store: 's3', bucket: this.bucket, resources: [key], attempt },
+      store: 's3',
+      bucket: this.bucket,
+      resources: [key],
+      attempt,
       reason: (reply?.meaning ?? 'refused') === 'refused' ? 'conflict' : 'unavailable',
       ...(reply?.error !== undefined && { error: reply.error }),
     }));

@@ -64,8 +64,14 @@ async function runAll(checks: Checks, prefix: string): Promise<StoreCapabilities
   const { etagForm, versionIds, passed, report } = checks;
   const checkedAtMs = checks.probed.runtime.wallClockMs();
   return {
-    ...{ etagForm, conditionalComplete, distinctEtags, createAfterDelete },
-    ...{ versionIds, checks: passed, report, checkedAtMs },
+    etagForm,
+    conditionalComplete,
+    distinctEtags,
+    createAfterDelete,
+    versionIds,
+    checks: passed,
+    report,
+    checkedAtMs,
   };
 }
 

@@ -19,8 +19,12 @@ export async function currentOf(
 export function factsOf({ stored, reply }: ObjectHead): Origin & StoredHeaders {
   return {
     ...originOf(stored),
-    ...{ metadata: {}, contentType: undefined, cacheControl: undefined },
-    ...{ contentDisposition: undefined, contentLanguage: undefined, storageClass: undefined },
+    metadata: {},
+    contentType: undefined,
+    cacheControl: undefined,
+    contentDisposition: undefined,
+    contentLanguage: undefined,
+    storageClass: undefined,
     ...headersOf(reply),
   };
 }

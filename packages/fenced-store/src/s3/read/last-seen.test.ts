@@ -5,8 +5,12 @@ import type { Stored } from '../../core/stored.js';
 import { LastSeen } from './last-seen.js';
 
 const storedWith = (token: bigint): Stored => ({
-  ...{ token, writeId: '0f'.repeat(16), version: `${token}` },
-  ...{ state: 'live', layout: 'gzip', before: [] },
+  token,
+  writeId: '0f'.repeat(16),
+  version: `${token}`,
+  state: 'live',
+  layout: 'gzip',
+  before: [],
 });
 
 test('of 10 000 keys, the 1000 that were used last are kept', () => {

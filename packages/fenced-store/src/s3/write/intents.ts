@@ -220,7 +220,9 @@ export class WriteIntents {
     const { distinctEtags } = await prober.capabilities({ signal });
     checkBytesCanStay(key, object, distinctEtags);
     return {
-      ...{ state: 'live', layout: object.stored.layout, bodyBytes: bodyBytesOf(object) },
+      state: 'live',
+      layout: object.stored.layout,
+      bodyBytes: bodyBytesOf(object),
       ...(await preservedByClaim(objects.requests, key, object, runtime.wallClockMs(), signal)),
     };
   }
@@ -235,7 +237,9 @@ export class WriteIntents {
       );
     const { partBytes, storedBytesMax } = settings;
     return {
-      ...{ partBytes, storedBytesMax, newSpoolName: () => runtime.writeId() },
+      partBytes,
+      storedBytesMax,
+      newSpoolName: () => runtime.writeId(),
       refusal: (path) => prober.refusal(path, layout, signal),
     };
   }
