@@ -53,7 +53,7 @@ test('a quick bench measures the lock beside every peer, and publishes tables an
   expect(subjects('lock-faults')).toEqual(
     ALL.flatMap((name) => states.map((state) => `${name}, ${state}`)),
   );
-  // These wait for a hung node, and the bench must survive it.
+  // These libraries wait for a hung node, and the bench must end all the same.
   const unfinished = rows.filter((row) => row.unfinished === 1 && row.perSecond === 0);
   expect(unfinished.map((row) => row.subject)).toEqual(
     expect.arrayContaining(WAITING.map((name) => `${name}, one node hung`)),

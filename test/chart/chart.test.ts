@@ -64,7 +64,7 @@ test('the gateway runs with the rendered configuration, and answers the probes',
   expect(paths).toEqual(['/livez', '/readyz']);
   const { port } = new URL(gateway.operationsUrl);
   for (const path of paths) expect((await fetch(`http://127.0.0.1:${port}${path}`)).ok).toBe(true);
-  // The service leads to the other port.
+  // The port of the service, unlike the port of the operations, does not serve /metrics.
   expect((await fetch(`${gateway.url}/metrics`)).status).toBe(404);
 });
 

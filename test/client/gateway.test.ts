@@ -70,14 +70,15 @@ afterAll(async () => {
 });
 
 describe('signed tokens', () => {
-  test('are presented by their numbers, at any gateway, for the keys of their lease', async () => {
+  test('are presented as plain numbers, to any gateway, for the keys that their lease guards', async () => {
     const client = gateway(one);
     await using lease = await client.acquire('reports/a', { ttlMs: 10_000 });
     await client.objects.put('reports/a', 'a', { token: lease.token });
     expect(await client.objects.get('reports/a')).toMatchObject({ token: lease.token });
     await client.records('reports').put('a', 1, { token: lease.token });
     expect(await client.records('reports').highest('a')).toBe(lease.token);
-    // A name of its own is guarded by another lease, unless a rule says so.
+    // A record with another name is guarded by the lease of that name, unless a rule says
+    // otherwise.
     const other = client.records('reports').put('total', 1, { token: lease.token });
     await expect(other).rejects.toThrow(InvalidArgumentError);
     await expect(other).rejects.toThrow('the lease reports/total guards records/reports/total');
@@ -94,7 +95,7 @@ describe('signed tokens', () => {
     await client.objects.delete('reports/a', { token: lease.token });
   });
 
-  test('stored headers are distinguished from those that the gateway adds', async () => {
+  test('a client sees the stored headers of an object, and not those that the gateway adds', async () => {
     const client = gateway(one);
     await using lease = await client.acquire('reports/headers', { ttlMs: 10_000 });
     const { token } = lease;
@@ -109,7 +110,7 @@ describe('signed tokens', () => {
     };
     await client.objects.put('reports/headers', 'a', { token, cacheControl: 'no-cache' });
     expect((await stored())?.[0]).toBe('no-cache');
-    // An update keeps the headers that it does not give.
+    // An update keeps the headers that it does not name. A put removes them.
     await client.objects.update('reports/headers', { token }, () => 'b');
     expect((await stored())?.[0]).toBe('no-cache');
     await client.objects.put('reports/headers', 'a', { token });
@@ -125,7 +126,7 @@ describe('signed tokens', () => {
     const bytes = randomBytes(100_000);
     const metadata = { author: 'ada' };
     await client.objects.put(sized, bytes, { token: lease.token, metadata });
-    // The size of a foreign gzip object is unknown.
+    // The store does not know the plain size of a gzip object that another program wrote.
     const s3 = world.s3Client(world.s3.endpoint);
     await s3.send(
       new PutObjectCommand({

@@ -9,7 +9,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { GatewayWorld } from '../gateway/harness/world.js';
 
-/** The parts of a program, which are made in one place. */
+/** The services of a program. The program does not know how they were made. */
 interface Services {
   readonly lock: Lock;
   readonly objects: Objects;
@@ -52,7 +52,7 @@ const codeOf = (call: Promise<unknown>): Promise<unknown> =>
     (error) => error.code,
   );
 
-/** Everything that the program observes, without the tokens' absolute values. */
+/** One program. Returns all that it observes, with tokens relative to its first one. */
 async function program({ lock, objects }: Services, name: string): Promise<unknown> {
   const early = await lock.acquire(name, { ttlMs: 10_000 });
   await objects.put(name, 'early', { token: early.token });

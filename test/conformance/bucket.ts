@@ -33,10 +33,10 @@ const KEYS = Number(process.env.FENCED_KEYS ?? 60);
 
 /** Size of the header of a stored object. */
 const HEADER_BYTES = 41;
-/** Bytes that are added to a small body: header, head of a block, end and trailer. */
+/** Bytes that storage adds to a small body: header, head of a block, end and trailer. */
 const STORED_BYTES_MORE = HEADER_BYTES + 5 + 2 + 8;
 
-/** The stored form, and the calls that only a store beside the bucket has. */
+/** Tests of the stored bytes, and of the calls that a store has and a gateway has not. */
 export function bucketOperations(staged: Staged): void {
   let holder33: FencedS3;
   let holder34: FencedS3;
@@ -56,7 +56,7 @@ export function bucketOperations(staged: Staged): void {
     expect(['quoted', 'bare']).toContain(etagForm);
     expect(checks).toContain('race-of-updates');
     expect(report.filter(({ verdict }) => verdict === 'passed').length).toBeGreaterThan(10);
-    // Each path of a large write is checked before its first use.
+    // A large write by PUT, and one in parts: the store checks each way before its first use.
     const body = randomBytes(6 * 2 ** 20);
     await holder33.put(newKey(), body, { token: 33 });
     const small = staged().store({ partBytes: 5 * 2 ** 20 });
@@ -92,7 +92,7 @@ export function bucketOperations(staged: Staged): void {
       expect(execFileSync(curl, ['-sS', '--compressed', response.url]).toString()).toBe(body);
   });
 
-  test('a lost ratchet is reported by each process that knew it, until forget', async () => {
+  test('each process that had seen a token reports that the object has lost it, until forget', async () => {
     for (const lose of [
       (key: string) => new PutObjectCommand({ Bucket: bucket, Key: key, Body: 'plain' }),
       (key: string) => new DeleteObjectCommand({ Bucket: bucket, Key: key }),
@@ -157,7 +157,7 @@ export function bucketOperations(staged: Staged): void {
     const pageSize = Math.min(100, KEYS / 3);
     const prefix = `${newKey()}/`;
     const { proxy } = staged();
-    // The order of their UTF-8 bytes differs from that of their UTF-16 units.
+    // The names sort differently by UTF-8 bytes, as S3 does, and by UTF-16, as JavaScript does.
     const keys = Array.from({ length: KEYS }, (_, i) => `${prefix}${['', 'ﬀ', '😀'][i % 3]}${i}`);
     const isGone = (i: number): boolean => i % 10 === 9;
     const queue = keys.entries();
@@ -183,7 +183,7 @@ export function bucketOperations(staged: Staged): void {
     expect(asked('HEAD')).toBe(KEYS);
   });
 
-  test('each further write of a holder takes one request', async () => {
+  test('after its first write of an object, a holder sends one request for each write', async () => {
     const key = newKey();
     const store = staged().viaProxy();
     staged().proxy.reset();
@@ -268,7 +268,7 @@ export function bucketOperations(staged: Staged): void {
     const hourMs = 3_600_000;
     expect(stat?.lastModifiedMs).toBeGreaterThan(Date.now() - hourMs);
     expect(stat?.lastModifiedMs).toBeLessThan(Date.now() + hourMs);
-    // A small stream is read before it is sent.
+    // The store reads a small stream to its end before it sends it, so it knows the size.
     await holder33.put(`${stream}`, Readable.from([text]), { token: 33 });
     expect(await holder34.stat(`${stream}`)).toMatchObject({ bodyBytes });
     const put = (Key: string | undefined, rest: Partial<PutObjectCommandInput>) =>
@@ -367,7 +367,7 @@ export function bucketOperations(staged: Staged): void {
       const store = staged().store({ encryption: { algorithm }, requesterPays: true });
       const claim = await store.claim(key, { token: 34 }).catch((error: unknown) => error);
       if (claim !== undefined) {
-        // Ceph 16 without a key service.
+        // Ceph 16 without a key service refuses to encrypt.
         expect(claim).toBeInstanceOf(FencedStoreError);
         expect(await raw(key)).toEqual(before);
         continue;
@@ -491,7 +491,7 @@ export function bucketOperations(staged: Staged): void {
       expect(await state()).toEqual(before);
       expect(before.ExpiresString).toContain('2031');
       const claimed = await raw(key);
-      // Only the token and the write id in the header differ.
+      // A claim changes only the header, which has the token and the write id.
       expect(
         Buffer.compare(claimed.bytes.subarray(HEADER_BYTES), bytes.subarray(HEADER_BYTES)),
       ).toBe(0);
@@ -514,7 +514,7 @@ export function bucketOperations(staged: Staged): void {
     const next = staged().store({ bucket: versioned });
     const refusal = await next.put('k', 'b', { token: 2 }).catch((error: unknown) => error);
     if (refusal instanceof Error) {
-      // Ceph 16 ignores `If-None-Match` there.
+      // Ceph 16 ignores `If-None-Match` in a versioned bucket.
       expect(refusal).toBeInstanceOf(FencedStoreError);
       await expect(staged().store({ bucket: versioned }).probe({ renew: true })).rejects.toThrow(
         UnsafeStoreError,
@@ -527,7 +527,7 @@ export function bucketOperations(staged: Staged): void {
     await expect(store.put('k', 'late', { token: 2 })).rejects.toThrow(StaleTokenError);
   });
 
-  test('a write that finds a versioned bucket is applied, and the next one probes', async () => {
+  test('a write after the bucket became versioned is applied, and the next write probes the server', async () => {
     const versioned = `${bucket}-versioned-later-${newKey().length}`;
     const { client } = staged();
     await client.send(new CreateBucketCommand({ Bucket: versioned }));
@@ -564,7 +564,7 @@ export function bucketOperations(staged: Staged): void {
     expect(await holder33.get(key)).toMatchObject({ writeId });
   });
 
-  // Inflating all of it in pieces as small as the trailer suggests takes 16 s.
+  // Decompressing all of it, in pieces of the small size that the trailer claims, would take 16 s.
   test('an object with far more data than its trailer says is damaged', {
     timeout: 10_000,
   }, async () => {
@@ -675,7 +675,7 @@ export function bucketOperations(staged: Staged): void {
       expect(TagSet).toEqual([{ Key: 'team', Value: 'a' }]);
       await expect(store.put(key, 'late', { token: 49 })).rejects.toThrow(StaleTokenError);
       await store.put(key, 'next', { token: 50 });
-      // This process saw the object before it was changed.
+      // `store` remembers the token of the object from before this change.
       await client.send(
         new PutObjectCommand({
           Bucket: bucket,
@@ -700,7 +700,7 @@ export function bucketOperations(staged: Staged): void {
     }
     expect(await store.highest(sound)).toBe(33n);
     expect(await store.highest(absent)).toBe(0n);
-    // The checksum.
+    // Damages the checksum, so that the body cannot be read.
     await holder33.put(gone, 'value', { token: 33 });
     const { bytes, Metadata } = await raw(gone);
     bytes[bytes.length - 8] = (bytes.at(-8) ?? 0) ^ 1;
@@ -712,7 +712,7 @@ export function bucketOperations(staged: Staged): void {
     expect(await store.highest(gone)).toBe(33n);
     await store.repair(gone, { token: 50, body: 'anew' });
     expect(await store.get(gone)).toMatchObject({ token: 50n, body: Buffer.from('anew') });
-    // A tombstone stays one.
+    // The repair of a damaged tombstone leaves a tombstone.
     await holder33.delete(removed, { token: 33 });
     const tombstone = await raw(removed);
     await client.send(
@@ -726,7 +726,7 @@ export function bucketOperations(staged: Staged): void {
     await store.repair(removed, { token: 50 });
     expect(await store.get(removed)).toBeNull();
     expect(await store.highest(removed)).toBe(50n);
-    // The object of another key is not changed.
+    // `repair` does not touch a copy of another key's object.
     const copied = newKey();
     const { bytes: copy, Metadata: of } = await raw(gone);
     await client.send(

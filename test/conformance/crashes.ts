@@ -8,13 +8,13 @@ const CRASHES = 3;
 /** Number of acknowledged writes between two crashes. */
 const BETWEEN = 12;
 
-/** The server is killed while it writes, and started again with its data. */
+/** Kills the server while it writes, and starts it again with its data. */
 export function crashes(staged: Staged): void {
   test('after a crash of the server, all acknowledged writes are there', async () => {
     const key = staged().newKey();
     const told = { applied: new Set<string>(), not: new Set<string>() };
     let isOver = false;
-    /** Waits until enough was written since the last crash. */
+    /** Called when enough was written since the last crash. */
     let written = (): void => undefined;
 
     /** Appends a unique name to the list in the object. */

@@ -11,16 +11,16 @@ import { addressOf, s3ClientVia } from '../lock/harness/s3-client.js';
 import { LockWorld, SESSION_MS } from '../lock/harness/zookeeper.js';
 
 const TTL_MS = 2_000;
-/** Longer than the release of the first holder. */
+/** Time between two looks of a waiter: longer than the release of the first holder takes. */
 const POLL_MS = 500;
-/** For a busy machine. A lease of the lock service that is left would last much longer. */
+/** Slack for a busy machine. A lease that nobody ends would last much longer. */
 const SLACK_MS = 6_000;
 
 /** The locks of one name, on one real server. */
 interface Locks {
   /** A client of its own; through the proxy, if one is given. */
   open(proxy?: TcpProxy): Lock;
-  /** True if a client waits for a holder, as the server sees it. */
+  /** True if a client waits for a held lock, according to the server. */
   isWaitedFor(proxy: TcpProxy): Promise<boolean>;
   /** Resolves when nothing of a lease or of a waiter is left. */
   untilClean(): Promise<void>;
@@ -49,7 +49,7 @@ const etcd: Start = async (parts) => {
   };
   return {
     upstream: addressOf(url),
-    // The lease of a waiter. etcd looks for such leases twice a second.
+    // An etcd lease of 3 s ends a crashed waiter. etcd looks for ended leases twice a second.
     crashMs: 3_500,
     locks: () => {
       const keyPrefix = `${randomUUID()}/`;
@@ -124,10 +124,10 @@ const zookeeper: Start = async (parts) => {
   };
 };
 
-/** `none` counts the replies. */
+/** A play with the fault `none` only counts the replies. */
 type Fault = 'none' | 'client killed' | 'reply lost';
 
-/** Acquires, extends and releases. An outcome that it does not know is called unknown. */
+/** Acquires, extends and releases. The outcome of the release may be unknown. */
 async function useLock(lock: Lock, tokens: bigint[]): Promise<void> {
   const lease = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 20_000 });
   tokens.push(lease.token);

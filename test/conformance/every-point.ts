@@ -39,9 +39,9 @@ const reads: Readonly<Record<string, (store: FencedS3, key: string) => Promise<u
   'the highest token': async (store, key) => (await store.highest(key)) === 33n && 'base',
   'a batch': async (store, key) => text((await store.get([key])).get(key)),
 };
-/** The faults that are tried at all requests. The others take too long with a large stream. */
+/** Faults that are tried at each request of a large stream. The others would take too long. */
 const EVERYWHERE: ReadonlySet<Fault> = new Set(['reply-lost', 'late']);
-/** A fault at the request of that number. The store gives up soon. */
+/** The requests of a call at which a fault is tried, by their numbers. */
 const points = [0, 1, 2] as const;
 
 /** Each fault at each request of each call: the reported outcome is true of the bucket. */
@@ -104,8 +104,8 @@ export function everyPoint(staged: Staged): void {
         meet(fault, point);
         const outcome = await judged(key, [writeId], call(store, key));
         const told = `${fault} at request ${point}: ${outcome}`;
-        // One fault is never enough for a failure or an unknown outcome, except that a reader may
-        // hang.
+        // After one fault, the store repeats the request, so no outcome is unknown. Only a read
+        // that hangs makes the call fail.
         if (outcome instanceof Error) expect(outcome, told).toBeInstanceOf(StoreUnavailableError);
       }
   });
@@ -126,9 +126,9 @@ export function everyPoint(staged: Staged): void {
   test('a large stream', { timeout: 60_000 }, async () => {
     const { bucket, client, capabilities } = staged();
     const large = staged().viaProxy({ partBytes: 5 * 2 ** 20, requestTimeoutMs: 1_000 });
-    // The first large write checks its path.
+    // Large writes have requests of their own kind. The store checks them before the first one.
     await large.put(staged().newKey(), Readable.from([BIG]), { token: 33 });
-    // HEAD, Create, two parts, Complete; or HEAD and PUT. The last is the one that writes.
+    // The requests are HEAD, Create, two parts, Complete; or HEAD and PUT. The last one writes.
     const last = capabilities.conditionalComplete ? 4 : 1;
     for (const fault of FAULTS)
       for (let point = 0; point <= last; point++) {
@@ -144,8 +144,8 @@ export function everyPoint(staged: Staged): void {
         expect(Buffer.compare(read?.body ?? Buffer.alloc(0), BIG), `${fault} at ${point}`).toBe(0);
       }
     const left = await client.send(new ListMultipartUploadsCommand({ Bucket: bucket }));
-    // If the reply to a Create was lost or doubled, its upload id is unknown. A lifecycle rule
-    // helps.
+    // If the reply to a Create was lost, or the Create came twice, an upload has an unknown id. The
+    // store cannot abort it; a lifecycle rule removes it.
     const lost = FAULTS.filter(
       (fault) => !['pass', 'cut-before', 'error-not-applied'].includes(fault),
     );
@@ -186,7 +186,7 @@ export function everyPoint(staged: Staged): void {
     }
   });
 
-  test('an unknown outcome is settled, and a copy that arrives later is refused', async () => {
+  test('settle decides an unknown outcome, and a copy of the write that arrives later is refused', async () => {
     const { proxy } = staged();
     for (const upon of ['something', 'nothing']) {
       const key = staged().newKey();
@@ -207,7 +207,7 @@ export function everyPoint(staged: Staged): void {
     }
   });
 
-  test('an applied write of unknown outcome is settled, even after other writes', async () => {
+  test('settle finds that a write of unknown outcome was applied, even after other writes', async () => {
     const { proxy } = staged();
     const key = staged().newKey();
     await other.put(key, 'base', { token: 33 });

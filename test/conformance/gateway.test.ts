@@ -19,7 +19,8 @@ describe(`through a gateway, on ${server}`, () => {
   afterAll(() => stage[Symbol.asyncDispose]());
 
   describe('operations', () => operations(staged));
-  // Half a minute more: the store behind the gateway is tested by itself.
+  // Only on request, because it takes half a minute: servers.test.ts tests the store without
+  // gateway.
   if (process.env.FENCED_S3_SERVERS === 'all')
     describe('replies that get lost', () => faults(staged));
   describe('streams', () => streams(staged));

@@ -82,11 +82,11 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     expect(second.token).toBeGreaterThan(lease.token);
     await using last = await one.acquire('x', { ttlMs: 5_000, waitMs: 10_000 });
     expect(last.token).toBeGreaterThan(second.token);
-    // A grant that comes after its TTL has a token, too: then the second one is not the 34th.
+    // A grant that came too late for its TTL has used up a token, so only the step is known.
     if (!service.hasOwnTokens) expect(last.token).toBe(second.token + 1n);
   });
 
-  test('two leases of one owner in a process share its releases and extensions', async () => {
+  test('a release by owner id ends the lease of that owner in the same process at once', async () => {
     const [one] = await openTwo();
     const early = await Promise.all(['a', 'b'].map((name) => one.acquire(name, { ttlMs: 5_000 })));
     const [first, second] = early;
@@ -112,7 +112,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     expect(lease.signal.reason).toBeInstanceOf(errors['lease-lost']);
     expect(() => lease.ensure()).toThrow(errors['lease-lost']);
     await failure(lease.extend(1_000), 'lease-lost');
-    // The service gives a lease a little longer than its holder counts on.
+    // The service holds the lock a little longer than its holder relies on it.
     await (await two.acquire('x', { ttlMs: 5_000, waitMs: 10_000 })).release();
     expect(await lease.release()).toBe('expired');
     expect(await lease.release()).toBe('expired');
@@ -195,7 +195,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
       await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
       expect(performance.now() - startedMs).toBeGreaterThan(2_190);
       expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
-      // The nodes would hold it for up to a second more.
+      // Without the release, the nodes would hold the lock for up to a second more.
       await using _ = await two.acquire('x', { ttlMs: 1_000, waitMs: 500 });
       await lease.extend(1_000);
     });
@@ -211,7 +211,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     const blocked = one.using('x', { ttlMs: 400, waitMs: 20_000 }, async (lease) => {
       const { signal } = lease;
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600);
-      // Timers come first where they are due.
+      // Lets a due timer run first, if the signal needs one.
       await setTimeout(1);
       expect(signal.aborted).toBe(true);
       expect(lease.remainingMs()).toBe(0);

@@ -176,7 +176,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(text(await holder34.get(key))).toBe('null');
   });
 
-  test('metadata that fits the first write fits all later ones', async () => {
+  test('metadata of the greatest allowed size fits every write, however long the history grows', async () => {
     const metadata = Object.fromEntries(
       Array.from({ length: 52 }, (_, i) => [`name-${i + 10}`, '7 bytes']),
     );
@@ -225,7 +225,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder34.get(deleted)).toBeNull();
   });
 
-  test('a claim of an object that existed before keeps its bytes, or is refused', async () => {
+  test('a claim of an object that another program wrote keeps its bytes, or is refused', async () => {
     const key = newKey();
     const foreign = { Bucket: bucket, Key: key, Body: 'PAR1', ContentType: 'text/x-plain' };
     await staged().client.send(new PutObjectCommand(foreign));
@@ -252,7 +252,7 @@ export function operations(staged: Staged<Objects>): void {
     await expect(holder33.put(key, 'late', { token: 3 })).rejects.toThrow(StaleTokenError);
   });
 
-  test('a foreign gzip object is decompressed as by browsers; other encodings are refused', async () => {
+  test('a gzip object that another program wrote is decompressed, and other encodings are refused', async () => {
     const key = newKey();
     const foreign = { Bucket: bucket, Key: key, Body: gzipSync('text'), ContentEncoding: 'gzip' };
     await staged().client.send(new PutObjectCommand(foreign));
@@ -276,7 +276,7 @@ export function operations(staged: Staged<Objects>): void {
     await expect(holder33.put(key, 'x', { token: 34 })).rejects.toThrow(RatchetLostError);
   });
 
-  test('reads that overtake each other do not report a lost ratchet', async () => {
+  test('a reply to a read that is older than a later one is not taken for a lost ratchet', async () => {
     const key = newKey();
     const reads: Promise<unknown>[] = [];
     for (let token = 1; token <= 20; token++) {
@@ -298,7 +298,7 @@ export function operations(staged: Staged<Objects>): void {
     for (const [first, second] of pairs) {
       const isTaken = await holder33.put(first, first, { token: 33 }).then(
         () => true,
-        // No object has a key that the server refuses.
+        // The server refuses the key, so no object of that key exists.
         () => false,
       );
       if (!isTaken) continue;

@@ -16,7 +16,7 @@ const steps = fc.array(
   { minLength: 1, maxLength: 10 },
 );
 
-/** Properties of all interleavings of the holders' requests. */
+/** Properties that hold however the requests of several holders interleave. */
 export function properties(staged: Staged<Objects>): void {
   let holders: Objects[];
   beforeAll(() => {
@@ -41,7 +41,7 @@ export function properties(staged: Staged<Objects>): void {
     }
   }
 
-  test('calls in sequence behave as a model of the rule', async () => {
+  test('calls one after the other have the outcomes of a model of the token rule', async () => {
     await fc.assert(
       fc.asyncProperty(steps, async (script) => {
         const key = staged().newKey();
@@ -95,7 +95,7 @@ export function properties(staged: Staged<Objects>): void {
         const chain = await staged().history(key);
         const tokens = chain.flatMap((id) => accepted.get(id) ?? []);
         expect(tokens).toEqual(tokens.toSorted((a, b) => Number(b - a)));
-        // A whole history has every acknowledged write.
+        // If the history is not cut off, it has every acknowledged write.
         if (chain.length <= 40) for (const id of accepted.keys()) expect(chain).toContain(id);
         const all = batches.flat().map(([, , token]) => token);
         const top = all.reduce((most, token) => (token > most ? token : most));

@@ -25,7 +25,7 @@ const STREAM_WRITER = new URL('./harness/stream-writer.ts', import.meta.url);
 /** Size of the largest stream in MiB. `FENCED_STREAM_MIB=1024` for a nightly run. */
 const LARGE_MIB = Number(process.env.FENCED_STREAM_MIB ?? 16);
 
-/** A body of that size in pieces, which shrinks by about half. It is always the same. */
+/** A body of that size in pieces. gzip shortens it by about half. */
 async function* body(mib: number, onPiece?: (at: number) => Promise<void> | void) {
   const half = randomBytes(MIB / 2);
   for (let at = 0; at < mib; at++) {
@@ -42,7 +42,7 @@ async function digestOf(source: AsyncIterable<Uint8Array>): Promise<string> {
   return hash.digest('hex');
 }
 
-/** The pieces, and the digest of those that were taken. */
+/** Returns the pieces of the source, and the digest of those that a reader took. */
 function hashed(source: AsyncIterable<Uint8Array>) {
   const hash = createHash('sha256');
   const pieces = (async function* () {
@@ -68,14 +68,14 @@ async function spooled(): Promise<string[]> {
   return (await readdir(tmpdir())).filter((name) => /^fenced-[0-9a-f]{32}$/.test(name));
 }
 
-/** Large bodies: in parts, in bounded memory, and completely or not at all. */
+/** Tests of large bodies: they are sent in parts, in bounded memory, completely or not at all. */
 export function streams(staged: Staged<Objects>): void {
   let store: Objects;
   beforeAll(() => {
     store = staged().store({ partBytes: 5 * MIB, partsInFlight: 3 });
   });
 
-  // A gateway notices the end of its caller late: at the latest after 30 s without a piece.
+  // Waits until no upload is left. A gateway notices a little late that its caller is gone.
   const noneLeft = (key: string) =>
     expect.poll(() => uploadsUnder(staged(), key), { timeout: 10_000 }).toEqual([]);
 
@@ -143,7 +143,7 @@ export function streams(staged: Staged<Objects>): void {
     }
   });
 
-  test('an error or a wrong piece of the source is passed on, and nothing is written', {
+  test('if a source fails, or yields a piece of a wrong type, the caller gets the error and nothing is written', {
     timeout: 60_000,
   }, async () => {
     const key = staged().newKey();
@@ -176,7 +176,7 @@ export function streams(staged: Staged<Objects>): void {
     const slowly = (async function* () {
       let isFirst = true;
       for await (const piece of found?.body ?? []) {
-        // The time limit of the request passes while its body waits for the reader.
+        // Waits longer than the time limit of the request, while its body is not read.
         if (isFirst) await setTimeout(1_500);
         isFirst = false;
         yield piece as Uint8Array;
@@ -206,7 +206,7 @@ export function uploads(staged: Staged): void {
     store = staged().store({ partBytes: 5 * MIB, partsInFlight: 3 });
   });
 
-  test('a claim of a large object has the server copy all but the first part, if it can', async () => {
+  test('a claim of a large object lets the server copy all parts but the first, if the server can', async () => {
     const key = staged().newKey();
     const bytes = randomBytes(21 * MIB);
     await store.put(key, Readable.from([bytes]), { token: 1, metadata: { author: 'ada' } });
@@ -220,7 +220,7 @@ export function uploads(staged: Staged): void {
     for (const token of [2, 3]) {
       await claimer.claim(key, { token });
       const sent = names.splice(0).filter((name) => name.startsWith('UploadPart'));
-      // Before the first one, the path is checked.
+      // Before the first claim, the store checks this kind of write with requests of its own.
       if (token === 3)
         expect(sent).toEqual(
           staged().capabilities.conditionalComplete
@@ -254,7 +254,7 @@ export function uploads(staged: Staged): void {
     if ((await plain.probe()).conditionalComplete) expect(ahead).toBeLessThan(2 * 5 + 15);
   });
 
-  test('a stream that lost a race is sent again only if it can be opened again, or was kept', async () => {
+  test('a stream that lost a race is sent again only if its source can be opened again, or its bytes were kept', async () => {
     const key = staged().newKey();
     const other = staged().store();
     const disturbed = () =>

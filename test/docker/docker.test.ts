@@ -9,7 +9,7 @@ import { importPostgres, importRedis } from './harness/images.js';
 let docker: AsyncDisposable | undefined;
 
 beforeAll(async () => {
-  // Its helper image would have to be pulled, and this test ends its own containers.
+  // Testcontainers' helper image would have to be pulled, and this test ends its own containers.
   vi.stubEnv('TESTCONTAINERS_RYUK_DISABLED', 'true');
   docker = await haveDocker();
   vi.stubEnv('FENCED_SERVICES', 'docker');

@@ -72,7 +72,7 @@ afterAll(async () => {
 const programsOf = (page: string): string[] =>
   [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code);
 
-/** Runs both programs at once. Each run adds 10 to the total of the last one. */
+/** Runs the bundle of both programs. Each run adds 10 to the total that the run before has left. */
 async function expectOutput(file: string, ...args: string[]): Promise<void> {
   const { stdout } = await run(file, args, { cwd: folder, env });
   const [fenced, locked, ...more] = stdout.trim().split('\n').toSorted();
@@ -82,7 +82,7 @@ async function expectOutput(file: string, ...args: string[]): Promise<void> {
 
 test('a bundle by esbuild', async () => {
   const outfile = join(folder, 'esbuild.mjs');
-  // Bundled CommonJS packages, such as ioredis, call `require` for Node's own modules.
+  // CommonJS packages, such as ioredis, call `require`, which a bundle of ES modules does not have.
   const js = "import { createRequire } from 'node:module'; const require = createRequire('/');";
   await build({
     entryPoints: [entry],

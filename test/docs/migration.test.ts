@@ -2,7 +2,7 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { blocksOf, pageOf, run } from './harness/pages.js';
 
-/** The versions of the pages' `redlock`, by heading. */
+/** The packages of the versions of `redlock`, in the order of the page's sections. */
 const REDLOCKS = ['redlock-4', 'redlock-5'];
 
 let redis: RedisService;
@@ -25,7 +25,7 @@ ${block.replace("'redlock'", `'${redlock}'`)}
 ${more}
 for (const client of clients) client.disconnect();
 `;
-  // The other libraries are installed for the benches.
+  // Runs in the folder `bench`, where the other libraries are installed.
   return run(program, {}, 'mjs', 'bench');
 }
 

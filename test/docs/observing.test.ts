@@ -8,7 +8,7 @@ import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { parse } from 'yaml';
 
-/** Work that the example measures. */
+/** Uses locks and stores, so that the example has something to measure. */
 const WORK = `
 import { S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
@@ -76,7 +76,7 @@ test('the OpenTelemetry example of observing.md measures locks and stores', asyn
   }
 });
 
-/** The queries of these files in the folder `deploy`. JSON is YAML, too. */
+/** Returns the queries of these files in the folder `deploy`. The YAML parser reads JSON, too. */
 async function queriesOf(...files: readonly string[]): Promise<readonly string[]> {
   const texts = await Promise.all(
     files.map((file) => readFile(new URL(`../../deploy/${file}`, import.meta.url), 'utf8')),

@@ -8,7 +8,7 @@ import { GO, installed, PYTHON } from '@fenced/testbed';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Front, GatewayWorld, until } from '../gateway/harness/world.js';
 
-/** A language is installed, and Go compiles its library, on a machine that never did so. */
+/** On a new machine, the test installs the language, and Go compiles its standard library. */
 const COLD_MS = 600_000;
 const EXAMPLES = join(import.meta.dirname, '../../examples');
 
@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => parts.disposeAsync());
 
-/** A program that writes each line of its input. */
+/** Starts a program that appends each line of its input to an object. */
 function start(command: string, args: readonly string[]) {
   const child = spawn(command, args, { env: { ...process.env, FENCED_URL: gateway.url } });
   parts.defer(() => void child.kill('SIGKILL'));
@@ -37,7 +37,7 @@ function start(command: string, args: readonly string[]) {
   return { printed, write, signal: (name: NodeJS.Signals) => child.kill(name) };
 }
 
-/** The first holder is paused. Its next line comes after the line of the second holder. */
+/** Pauses the first holder: its next write comes after the write of the second holder. */
 async function pauseBeforeLine(command: string, ...args: readonly string[]): Promise<void> {
   const first = start(command, args);
   await first.printed('holds the lease');

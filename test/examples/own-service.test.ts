@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => parts.disposeAsync());
 
-/** A holder is paused before its write. The next one writes a higher price. */
+/** Pauses a holder before its write. Then the next holder writes a higher price. */
 async function pauseBeforeWrite(
   path: string,
   env: Readonly<Record<string, string>>,

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { Program, run, Servers, startPaused } from './harness/programs.js';
 
-// A queue notices after seconds that a worker does nothing.
+// A queue needs seconds to notice that a worker stands still.
 vi.setConfig({ testTimeout: 60_000 });
 
 const parts = new AsyncDisposableStack();
@@ -59,13 +59,13 @@ test.concurrent('cron: one machine runs each due time, and a paused one is refus
   await bob.printed(/ done$/, 3);
   await Promise.all([ann.process.kill(), bob.process.kill()]);
   const pool = new pg.Pool({ connectionString: env.DATABASE_URL });
-  // The server may stop before the connections of the ended pool are closed.
+  // `pool.end` does not wait for the server, which may stop before the connections are closed.
   pool.on('error', () => undefined);
   const { rows } = await pool.query<{ due: Date }>('SELECT due FROM interest');
   await pool.end();
   const dueTimes = rows.map(({ due }) => due.toISOString());
   expect(dueTimes).not.toContain(refused.split(' ')[0]);
-  // No two machines report the same due time as theirs.
+  // No due time is reported by both machines.
   const reported = [...done(ann), ...done(bob)].map((line) => line.split(' ')[0]);
   expect(new Set(reported).size).toBe(reported.length);
   expect(dueTimes).toEqual(expect.arrayContaining(reported));

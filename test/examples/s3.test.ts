@@ -40,7 +40,7 @@ test('read-modify-write: of buyers at the same time, and one that is paused, non
   await Promise.all(['ann', 'bob', 'cat'].map(buy));
   const stopAt = 'await stock.put(';
   await using late = await startPaused(shop, { args: ['chair', 'dan'], env, stopAt });
-  // Eve has read, too. She has not written, but claimed.
+  // Eve is held before her write, too. Her claim alone must be enough to refuse Dan.
   await using next = await startPaused(shop, { args: ['chair', 'eve'], env, stopAt });
   expect(await wake(late)).toEqual([
     'dan pays for chair 3',

@@ -61,7 +61,7 @@ function started(action: string, ...args: readonly string[]) {
   return { child, ended };
 }
 
-test('plan, apply and status tell where the locks are; a killed apply is resumed', async () => {
+test('plan, apply and status report the node set that has the locks; another apply resumes a killed one', async () => {
   const client = lock();
   const lease = await client.acquire('x', { ttlMs: 30_000 });
   await client.readmit();

@@ -42,7 +42,7 @@ function redlock(config: Partial<RedlockConfig> = {}, durable: readonly string[]
   return new Redlock({ nodes, keyPrefix, firstToken: 33n, ...config });
 }
 
-/** Takes a lock and lets go of it, so that all nodes vote and have granted a lease of a minute. */
+/** Takes a lock and releases it, so that all nodes vote and have granted a lease of a minute. */
 async function acquireOnce(lock: Redlock): Promise<bigint> {
   const lease = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 1_000 });
   await lease.release();
@@ -131,7 +131,7 @@ describe('status', () => {
     }
   });
 
-  test('names a node that hangs, in time', async () => {
+  test('names a node that hangs, and does not hang itself', async () => {
     await acquireOnce(redlock());
     const lock = redlock();
     await lock.status();
@@ -193,7 +193,7 @@ describe('readmit', () => {
     await service.nodes[2]?.pause();
     const refused = await redlock().readmit();
     expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('bring back c;') });
-    // As by default, without a majority to ask.
+    // As by default: if no majority remembers its tokens, new ones begin at the clock.
     const forced = redlock({ firstToken: BigInt(Date.now()) });
     expect(await forced.readmit({ force: true })).toEqual({ ok: true });
     const lease = await forced.acquire('x', { ttlMs: 1_000 });
@@ -280,7 +280,7 @@ describe('readmit', () => {
       ),
     });
     expect(await admin[0]?.hget(`${keyPrefix}node`, 'roster')).toBeNull();
-    // Nor is that the advice, where it could do nothing.
+    // Without --force, the advice is to bring nodes back, because --force could not help here.
     const { reason = '' } = (await redlock({ nodes }).readmit()) as { reason?: string };
     expect(reason).toContain('bring back b, c');
     expect(reason).not.toContain('--force');
@@ -311,7 +311,7 @@ describe('readmit', () => {
   test('of one node succeeds only when that node is known to vote', async () => {
     await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
-    // A majority votes all the time.
+    // Two of three nodes vote all the time, so a readmission of all nodes succeeds without b.
     expect(await redlock().readmit()).toEqual({ ok: true });
     expect(await redlock().readmit({ node: 'a' })).toEqual({ ok: true });
     expect(await redlock().readmit({ node: 'b' })).toMatchObject({

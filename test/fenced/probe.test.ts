@@ -7,7 +7,7 @@ import { startS3 } from '@fenced/testbed';
 import { expect, test, vi } from 'vitest';
 import { type Betrayal, inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
 
-// Processes start slowly on a busy machine, and no test here watches the clock.
+// Processes start slowly on a busy machine. No test of this file measures time.
 vi.setConfig({ testTimeout: 120_000 });
 
 const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));

@@ -14,10 +14,10 @@ import { Random } from '../simulation/random.ts';
 const BIN = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
 const DIES = new URL('harness/dies-at.mjs', import.meta.url).href;
 const NODES = 5;
-/** For longer forms: FENCED_ROUNDS=100 FENCED_SEED=7 npx vitest run replace-nodes. */
+/** Number of runs. A long form: FENCED_ROUNDS=100 FENCED_SEED=7 npx vitest run replace-nodes. */
 const ROUNDS = Number(process.env.FENCED_ROUNDS ?? 1);
 const seed = Number(process.env.FENCED_SEED ?? 20_261_125);
-/** Longer than `LONGEST_WAIT_MS`: a move that waited for a lease would show. */
+/** Longer than `LONGEST_WAIT_MS`: the test fails if a move waits until this lease has ended. */
 const TTL_MS = 15_000;
 /** Clients finish a move after at most 2 s. The rest is for a busy machine. */
 const LONGEST_WAIT_MS = 5_000;
@@ -59,7 +59,7 @@ test.each(Array.from({ length: ROUNDS }, (_, at) => seed + at))(
       const more = load.count + 10;
       await until(() => load.count >= more);
       for (let code: number | null = null; code !== 0; ) {
-        // A run needs about 70 scripts.
+        // A whole `apply` runs about 70 scripts, so some of them are killed and some are not.
         const diesAt = random.below(100);
         code = await apply(present, next, diesAt);
         if (code === null) deaths += 1;
@@ -88,7 +88,7 @@ test.each(Array.from({ length: ROUNDS }, (_, at) => seed + at))(
   60_000,
 );
 
-/** Clients that take turns for a few resources. */
+/** Clients that lock a few resources again and again. */
 class Load {
   count = 0;
   longestMs = 0;

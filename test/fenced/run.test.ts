@@ -85,7 +85,7 @@ class Run {
 
 const fenced = async (...args: Parameters<typeof Run.start>) => (await Run.start(...args)).ended();
 
-/** A command that ignores SIGTERM, and the times at which it and its children lived. */
+/** A command that ignores SIGTERM, and the times that the command and its children have noted. */
 function beating(children = 0) {
   const file = join(folder, randomUUID());
   const text = (): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
@@ -100,7 +100,7 @@ function beating(children = 0) {
   };
 }
 
-/** Limited by the time limit of the test. */
+/** Polls a condition. Only the time limit of the test limits the wait. */
 async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
   while (!(await condition())) await sleep(5);
 }
@@ -139,7 +139,7 @@ describe('on three Redis nodes', () => {
     expect(resource).toBe('env');
     expect(BigInt(token)).toBeGreaterThan(before.token);
     expect(Number(deadlineMs)).toBeGreaterThan(Date.now() - 10_000);
-    // It is free again at once.
+    // The lock is free as soon as `fenced run` has ended.
     await (await lock.acquire('env', { ttlMs: 1_000 })).release();
   });
 
@@ -308,7 +308,7 @@ test('the clocks of the nodes jump: the command is killed at the next extension'
   for (const node of redis.nodes) await node.setClock(3_600_000);
   const { lease, atMs } = await next(lock, 'jump');
   expect((await run.ended()).code).toBe(79);
-  // Only the token can keep these writes out.
+  // The command may go on for up to a TTL beside the next holder. Only tokens stop its writes.
   expect(command.last()).toBeLessThan(atMs + TTL_MS);
   await lease.release();
 });
@@ -412,7 +412,7 @@ test('over a gateway that permits only short waits: a longer wait is refused wit
   });
 });
 
-test('over a gateway: a wait outlasts its start, and the time for which one request may wait', async () => {
+test('over a gateway: fenced run waits until the gateway is up, and longer than one request may wait', async () => {
   const { lock } = await startLock();
   const outcomes: string[] = [];
   const onRequest = ({ outcome }: { outcome: string }): void => void outcomes.push(outcome);

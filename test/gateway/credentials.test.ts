@@ -179,7 +179,7 @@ test('a signed token is valid for its resource at every gateway, and no other to
     expect(await write(token, '/v1/objects/open/other', { 'Fencing-Resource': path })).toMatch(
       /^invalid-path$/,
     );
-  // The token of a read value cannot be presented.
+  // A read shows the token without a signature, so a reader cannot present it.
   const read = await call('GET', '/v1/objects/open/signed', { as: 'reader' });
   expect(read.headers.get('fencing-token')).toBe(digits);
   const claimAndGet = '/v1/objects/open/signed/claim-and-get';
@@ -259,7 +259,7 @@ describe('the lease that guards a key', () => {
     }
   });
 
-  test('is the one that a rule names, and no other one', async () => {
+  test('is the lease that a rule names, and no other lease', async () => {
     await using front = await world.open({
       credentials: openCredentials({ keys }),
       signer: signerAt(() => Date.now()),
@@ -276,7 +276,8 @@ describe('the lease that guards a key', () => {
     expect(await typesOf(front, 'objects/open/2026/a', ofOne)).toBe('invalid-token');
     expect(await typesOf(front, 'objects/open/2026/a', ofOne, 'open/2026/a')).toBe('wrong-lease');
     expect(await typesOf(front, 'objects/open/2026', of2026)).toBe('200');
-    // Without a rule for it, or any lease that the caller may take.
+    // A key without a rule is guarded by its own lease. Under `anyLease`, any lease is accepted
+    // that the caller has the right to take.
     expect(await typesOf(front, 'records/open/9', of2026, 'open/2026')).toBe('200');
     expect(await typesOf(front, 'records/open/9', of2026)).toBe('invalid-token');
     const foreign = (await acquire('closed/2026')).token;
@@ -288,7 +289,7 @@ describe('the lease that guards a key', () => {
 test("the signature of a lease id cannot be presented as a token, nor a token's as a lease id", async () => {
   const { leaseId, token } = await acquire('open/purpose');
   const [, owner = '', signed = ''] = /^([^.]+)\.(.+)$/.exec(leaseId) ?? [];
-  // The name that both were once signed for.
+  // The signature would fit this name if it did not cover the purpose, too.
   const name = `${owner}@open/purpose`;
   const presented = call('PUT', `/v1/objects/${name}`, { as: 'all', token: signed, body: '1' });
   expect(await typeOf(presented)).toBe('invalid-token');

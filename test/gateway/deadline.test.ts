@@ -14,12 +14,14 @@ import {
 } from './harness/process.js';
 import { acquire, GatewayWorld, inPath, problemOf, until } from './harness/world.js';
 
-/** S3 gives up after 10 s, Postgres after 11 s. Any earlier answer comes from the deadline. */
+/**
+ * The stores give up after 10 s and 11 s by themselves. Earlier answers come from this deadline.
+ */
 const STORE_TIMEOUT_MS = 1_500;
 const limits = { storeTimeoutMs: STORE_TIMEOUT_MS, graceMs: 300 };
 let world: GatewayWorld;
 const parts = new AsyncDisposableStack();
-/** A gateway that nothing is wrong with. */
+/** A gateway without any fault. */
 let other: GatewayProcess;
 
 beforeAll(async () => {
@@ -46,7 +48,7 @@ async function settled(url: string, settle: string): Promise<string> {
   return ((await response.json()) as { outcome: string }).outcome;
 }
 
-/** The lines of requests that ended so, as soon as there are as many. */
+/** Waits for `count` log lines of requests that ended with this status. Returns the lines. */
 async function logged({ log }: GatewayProcess, status: number, count: number) {
   const lines = () => log.filter((line) => line.msg === 'request' && line.status === status);
   await until(() => lines().length >= count);
@@ -59,7 +61,7 @@ function theOnly<Item>(items: readonly Item[]): Item {
   return item;
 }
 
-/** Holds the replies of a store from the moment that the write is sent. */
+/** Sends a write through a gateway, and holds the replies of its store from then on. */
 async function holdReplies(
   own: AsyncDisposableStack,
   path: string,
@@ -109,7 +111,7 @@ test.each([
     expect(line).toMatchObject({ outcome: 'outcome-unknown', writeId: problem.writeId });
     expect(line?.durationMs).toBeLessThan(STORE_TIMEOUT_MS + 2_000);
     proxy.heal();
-    // The server had applied it before its reply was held.
+    // The server had applied the write before the proxy held the reply.
     await until(async () => (await settled(gateway.url, String(problem.settle))) === 'applied');
     expect((await call(other.url, path, 'PUT', '1')).status).toBe(412);
   },
@@ -157,8 +159,8 @@ test.each([
   theOnly(proxies[name]).hold('toClient');
   const reads = [path, `/v1/ratchets/${kind === 'objects' ? 's3' : kind}/nothing/${kind}`];
   const answers = await Promise.all(reads.map((read) => fetch(gateway.url + read)));
-  // A conditional write of an object reads first. That of a record is one statement, which may have
-  // been applied: see above.
+  // A conditional write of an object begins with a read, which stalls, so nothing was written. The
+  // write of a record is one statement, which may have been applied.
   if (kind === 'objects') {
     const headers = { 'Fencing-Token': '1', 'If-None-Match': '*' };
     answers.push(await fetch(gateway.url + path, { method: 'PUT', headers, body: '1' }));
@@ -196,9 +198,9 @@ test('a client that disconnects during a write is logged and counted as 499, wit
   expect(metrics).toMatch(/requests_total\{.*method="PUT",status="499",outcome="client-gone"\} 1/);
 });
 
-test("neither a slow client nor a wait for a lease uses the store's time", async () => {
+test("the store's time limit does not count a slow upload, or a wait for a lease", async () => {
   await using front = await world.open({ limits: { storeTimeoutMs: 3_000 } });
-  // The probe of the S3 server has a time of its own.
+  // Probes the S3 server beforehand, because the probe takes time before the first write.
   await front.objects.probe();
   const held = await acquire(front.url, 'slow/1', { ttlMs: 6_000 });
   const next = acquire(front.url, 'slow/1', { ttlMs: 1_000, waitMs: 20_000 });

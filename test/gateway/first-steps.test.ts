@@ -57,7 +57,7 @@ async function start(
   return { line: await Promise.race([found, ended]), lines };
 }
 
-/** The command, with a file and a port of its own. */
+/** Returns the command of the page, with another configuration file and port. */
 function here(command: string, file: string, port = ''): string {
   return command.replaceAll('gateway.yaml', file).replaceAll('127.0.0.1:8080', `127.0.0.1:${port}`);
 }
@@ -84,7 +84,7 @@ test('the commands of the page lead to a first fenced write', async () => {
     highest: second.token,
   });
   expect(read).toBe('from client 2');
-  // The output that the page shows.
+  // The printed lines have the form of those that the page shows.
   const shape = (text: string): string =>
     text.replace(/"\d{16}"/g, '"N"').replace(/("(?:version|writeId)":")[^"]*/g, '$1');
   const printed = blocks('')[0]?.replaceAll('objects.…', '…').split('\n') ?? [];
@@ -100,7 +100,7 @@ test('the commands of the page lead to a first fenced write', async () => {
     mine?.redis.nodes.map((node) => Object.keys(node)),
   );
 
-  // A bucket that is not there: the log says what is missing, and nothing failed.
+  // Without the bucket, the gateway starts all the same, and its log says what is missing.
   const absent = { ...env, FENCED_GATEWAY_OBJECTS_BUCKET: 'absent' };
   const lost = await start(here(gateway, file), /"msg":"listening"/, absent);
   const address = (JSON.parse(lost.line) as { url: string }).url;

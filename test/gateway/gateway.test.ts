@@ -138,7 +138,7 @@ test('reads support ranges and conditions', async () => {
     [{ Range: 'bytes=2-4' }, 206, '234', 'bytes 2-4/10'],
     [{ Range: 'bytes=-3' }, 206, '789', 'bytes 7-9/10'],
     [{ Range: 'bytes=-10' }, 206, '0123456789', 'bytes 0-9/10'],
-    // RFC 9110, 14.1.2: a suffix that is longer than the body is the whole body.
+    // RFC 9110, 14.1.2: a suffix range that is longer than the body means the whole body.
     [{ Range: 'bytes=-11' }, 206, '0123456789', 'bytes 0-9/10'],
     [{ Range: `bytes=-${'9'.repeat(400)}` }, 206, '0123456789', 'bytes 0-9/10'],
     [{ Range: 'BYTES=7-' }, 206, '789', 'bytes 7-9/10'],

@@ -8,9 +8,9 @@ import { type Front, GatewayWorld, problemOf, until } from './harness/world.js';
 
 const IDLE_MS = 400;
 let world: GatewayWorld;
-/** With limits that a test can wait for. On a busy machine, a whole request may take longer. */
+/** A gateway with short limits, which a test can wait for. A busy machine may exceed them. */
 let front: Front;
-/** With the limits that it has by default. */
+/** A gateway with the default limits. */
 let patient: Front;
 
 beforeAll(async () => {
@@ -153,7 +153,7 @@ describe('malformed requests', () => {
     expect((await send(patient.url, bytes)).map(typeOf)).toEqual([type]);
   });
 
-  test('a token after more headers than Node keeps is seen', async () => {
+  test('a second token is refused, even behind more headers than Node keeps by default', async () => {
     const many = Array.from({ length: 2_100 }, () => ['a', ''] as const);
     const [reply] = await send(patient.url, requestOf('PUT', OBJECT, [TOKEN, ...many, TOKEN], 'a'));
     expect([reply?.status, typeOf(reply)]).toEqual([400, 'invalid-request']);
@@ -199,7 +199,7 @@ describe('names', () => {
       ]);
   });
 
-  // A rule of a proxy for /metrics, say, must hold for all that comes here as /metrics.
+  // A proxy may block a path such as /metrics. So no other spelling may lead to the same route.
   test.each([
     ...['//v1/objects/a', '/v1/../v1/objects/a', '/v1%2Fobjects%2Fa', '/%761/objects/a'],
     ...['/v1/%6f%62/../objects/a', '/v1/%6fbjects/a', '/%6civez', '/livez%2f', '/./livez'],
@@ -262,7 +262,7 @@ describe('names', () => {
   });
 });
 
-/** A raw connection, and the text that came back over it. */
+/** A raw connection, and the text that it has received. */
 class Client implements Disposable {
   readonly socket: Socket;
   text = '';
@@ -325,7 +325,7 @@ describe('slow and greedy clients', () => {
       socket.write(bytes);
       await once(socket, 'end');
       expect(text).toContain(`HTTP/1.1 ${status} `);
-      // A descriptor that is still there takes the bytes in silence; a closed one resets.
+      // If the gateway has closed its socket, it answers further bytes with a reset.
       const probing = setInterval(() => socket.write('x'), 20);
       const code = await Promise.race([reset, sleep(5_000, 'still open', { ref: false })]);
       clearInterval(probing);
@@ -444,7 +444,7 @@ describe('slow and greedy clients', () => {
     expect([reply?.status, rest]).toEqual([200, []]);
   });
 
-  test('a request begins after the answer to the one before it, and not if the client has gone', async () => {
+  test('a pipelined request begins after the answer to the request before it, and never if the client has gone', async () => {
     const json = 'Host: a\r\nContent-Type: application/json\r\n';
     const post = (body: string): string =>
       `POST /v1/leases/in-turn HTTP/1.1\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`;
@@ -468,14 +468,15 @@ describe('slow and greedy clients', () => {
 
     client.text = '';
     client.socket.write(post('{"ttlMs":1000,"waitMs":200}') + release);
-    // Were they worked on in parallel, the release would let the wait end with a lease.
+    // If both ran at the same time, the release would free the lock, and the wait would get a
+    // lease.
     await until(() => client.text.includes('"released"'));
     expect(client.text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 409', 'HTTP/1.1 200']);
     await until(() => begun() > 0);
     expect(begun()).toBe(1);
   });
 
-  test('a connection with many unanswered requests is not read', async () => {
+  test('the gateway stops reading a connection that has many unanswered requests', async () => {
     using holder = new Client(patient.url);
     const json = 'Host: a\r\nContent-Type: application/json\r\n';
     const post = (body: string): string =>

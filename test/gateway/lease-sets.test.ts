@@ -117,7 +117,7 @@ test('the token of each resource is good for the keys of that resource only', as
   expect(await put('set/a', b?.token)).toBe('invalid-token');
   expect(await put('set/c', a?.token)).toBe('invalid-token');
   await release(set);
-  // The next holder of one of them makes the token stale there, and not for the other.
+  // The next holder of `set/b` makes the token of the set stale for `set/b`, and not for `set/a`.
   const next = await acquire(['set/b']);
   expect(await put('set/b', next.tokens[0]?.token)).toBe(200);
   expect(await put('set/b', b?.token)).toBe('stale-token');
@@ -137,7 +137,7 @@ describe('rights', () => {
 
   test('the id of a set is good for exactly its resources', async () => {
     const set = await acquire(['set/a', 'set/b', 'set/c']);
-    // The caller may lease `a` and `b`, and holds the id by a leak.
+    // The caller has rights on `set/a` and `set/b` only, and has got the id of another caller.
     for (const resources of [['set/a'], ['set/a', 'set/b']])
       expect(await codeOf(release(set, resources, 'some'))).toBe('invalid-token');
     expect(await codeOf(release(set, set.resources, 'some'))).toBe('forbidden');
@@ -192,7 +192,7 @@ test('the facts for the log name all resources of a set, also if it is refused',
     ]);
 });
 
-test('names that JavaScript uses itself are names like others', async () => {
+test('a resource may have a name with a meaning in JavaScript, such as __proto__', async () => {
   const resources = ['__proto__', 'constructor'];
   const set = await acquire(resources);
   expect(set.tokens.map(({ resource }) => resource)).toEqual(resources);

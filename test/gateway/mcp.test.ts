@@ -36,7 +36,7 @@ class Agent implements AsyncDisposable {
     return (await this.#client.listTools()).tools.map(({ name }) => name);
   }
 
-  /** The tool's answer. An error has `isError`. */
+  /** Returns the tool's answer, with `isError`: true if it is an error. */
   async call(name: string, input: Record<string, unknown>): Promise<Record<string, unknown>> {
     const { isError, content } = await this.#client.callTool({ name, arguments: input });
     const [{ text } = { text: '' }] = content as { text: string }[];
@@ -48,7 +48,7 @@ class Agent implements AsyncDisposable {
   }
 }
 
-/** The tools of each kind of value, and their input. */
+/** A kind of value, the input that names a value, and the input that writes it. */
 interface Kind {
   readonly kind: string;
   readonly name: Record<string, string>;
@@ -140,7 +140,7 @@ describe('with credentials', () => {
   });
 });
 
-test('tools are those of the stores that the gateway has, and nothing is printed', async () => {
+test('a gateway without a store offers no tools for it, and prints no warning', async () => {
   const printed = vi.spyOn(console, 'warn');
   onTestFinished(() => printed.mockRestore());
   await using agent = await Agent.connect(front.url);
@@ -150,18 +150,18 @@ test('tools are those of the stores that the gateway has, and nothing is printed
   expect(printed).not.toHaveBeenCalled();
 });
 
-test('errors without a problem of the gateway are errors of the tool, too', async () => {
+test('a held lock and an invalid name are errors of the tool, with code and advice', async () => {
   await using agent = await Agent.connect(front.url);
   const held = { resource: 'a', ttlMs: 5_000 };
   await agent.call('acquire_lease', held);
   expect(await agent.call('acquire_lease', held)).toMatchObject({
     isError: true,
     code: 'held',
-    // The gateway keeps the answers of its lock nodes to itself.
+    // The gateway does not show the answers of its lock nodes to agents.
     detail: 'somebody else holds the lock',
     advice: expect.stringContaining('waitMs'),
   });
-  // A name that a URL would shorten, and so address something else.
+  // In a URL, `..` would be resolved, and the request would reach another route.
   const climbing = await agent.call('read_object', { key: '../leases/a' });
   expect(climbing).toMatchObject({ isError: true, code: 'invalid-path' });
 });
@@ -197,7 +197,7 @@ test('each call of a tool counts once against the rate of its caller, also in a 
     taken.push(name);
     return { ok: true };
   };
-  // The client also tries GET, which counts for its address.
+  // The client of MCP also tries GET without a key. Such requests count for its address.
   const perAddress = { take: () => ({ ok: true }) as const };
   await using own = await world.open({ rate: { perKey: { take }, perAddress } });
   await using agent = await Agent.connect(own.url);

@@ -23,7 +23,7 @@ let front: Front;
 let document: Document;
 const ajv = new Ajv2020({ strict: false });
 addFormats.default(ajv);
-/** The answers so far, as `get /v1/objects/{key} 200`. */
+/** The operations and statuses that were answered so far, such as `get /v1/objects/{key} 200`. */
 const seen = new Set<string>();
 
 beforeAll(async () => {
@@ -38,7 +38,7 @@ afterAll(async () => {
   await world?.[Symbol.asyncDispose]();
 });
 
-/** Sends a request of that operation, and holds the reply against what the document says of it. */
+/** Sends a request of that operation, and compares the reply with the document. */
 async function call(
   method: string,
   path: string,
@@ -88,7 +88,7 @@ test('the document is OpenAPI 3.1, and has exactly the routes of Express', async
       METHODS.includes(method) ? [`${method} ${path}`] : [],
     ),
   );
-  // MCP describes its tools itself.
+  // The document leaves /mcp out, because the protocol MCP describes its tools itself.
   expect(new Set(routes)).toEqual(new Set([...described, 'post /mcp']));
   expect(described.length).toBeGreaterThan(20);
 });
@@ -108,7 +108,7 @@ test('each operation has a name, and each problem one schema', () => {
         const { schema = {} } = Object(content['application/problem+json']);
         const { $ref, oneOf = [] } = schema as { $ref?: string; oneOf?: { $ref: string }[] };
         const all = [...($ref === undefined ? [] : [$ref]), ...oneOf.map((one) => one.$ref)];
-        // HEAD has no bodies, and readyz says in plain text what is missing.
+        // Replies to HEAD have no body, and those of /readyz are plain text.
         if (Object.keys(content)[0] === 'application/problem+json')
           expect([status, all.length]).not.toEqual([status, 0]);
         return all;
@@ -215,7 +215,7 @@ test('every documented request gets a documented answer', async () => {
   expect(wanted.filter((one) => !seen.has(one))).toEqual([]);
 });
 
-/** Parts of paths, headers and bodies that people and fuzzers send. */
+/** Parts of paths that typing errors and fuzzers send. */
 const rawSegment = fc.oneof(
   fc.constantFrom('a', 'b', '.', '..', '%2e', '%2E%2e', '%2F', '%5c', '%00', '%', '%zz', '%ff', ''),
   fc.constantFrom('%C3%A4', 'a%CC%88', '%ED%A0%80', '%F0%9F%92%A9', '\\', ' ', '?', '#', ';', '@'),
@@ -339,7 +339,7 @@ describe('fuzzing', () => {
       fc.asyncProperty(fc.jsonValue({ noUnicodeString: false }), async (value) => {
         const body = JSON.stringify(value);
         const { status } = await write(body);
-        // JSON that PostgreSQL cannot store: NUL and lone surrogates.
+        // PostgreSQL cannot store JSON with NUL or a lone surrogate, so only that is refused.
         if (status === 400) {
           expect(body).toMatch(/\\u0000|\\ud[89a-f]/i);
           return;

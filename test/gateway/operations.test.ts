@@ -70,7 +70,7 @@ test.each(['/metrics', '/readyz'])(
   },
 );
 
-test('a server serves only a gateway, whose limits hold for it', async () => {
+test('serveGateway refuses an app that createGateway has not made, because it has no limits', async () => {
   const app = { listen: () => undefined } as never;
   await expect(serveGateway(app, { port: 0 })).rejects.toThrow('made by createGateway');
 });
@@ -87,7 +87,9 @@ test('the OpenAPI document is built once', async () => {
   }
 });
 
-/** Lets that many requests of an address in, and no more: its clock stands still. */
+/**
+ * A rate limit that admits `burst` requests of an address in all, because its clock stands still.
+ */
 function rateOf(burst: number) {
   return {
     perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => 0),
@@ -119,7 +121,7 @@ test.each([
     expect(answers.map(({ status }) => status)).toEqual([within, within, within, beyond]);
     expect(answers.at(-1)?.headers.connection).toBe('close');
     await until(() => gateway.ended.length === 4);
-    // A caller with good credentials does not notice.
+    // The limit of an address does not count requests with good credentials.
     const good = { authenticate: async () => ({ name: 'good', may: () => true }) };
     await using other = await world.open({ rate: rateOf(1), metrics, credentials: good });
     expect(await askOften(`${other.url}/nothing`, 2)).toEqual([404, 429]);
@@ -157,7 +159,7 @@ test('all requests of an address without credentials count together, and probes 
   for (let at = 0; at < 3; at++) expect((await from(behind.url, '192.0.2.1')).status).toBe(200);
   expect((await from(behind.url, '192.0.2.1')).status).toBe(429);
   expect((await from(behind.url, '192.0.2.2')).status).toBe(200);
-  // The client's own text comes before the address that the proxy added.
+  // A client cannot hide behind a forged header: the address that the proxy appended counts.
   expect((await from(behind.url, '192.0.2.9, 192.0.2.1')).status).toBe(429);
 });
 

@@ -23,7 +23,7 @@ import { acquire, GatewayWorld, inPath, post, problemOf, until } from './harness
 let world: GatewayWorld;
 const parts = new AsyncDisposableStack();
 let config: string;
-/** Goes on whatever happens to others. */
+/** A second gateway, which no test disturbs. */
 let other: GatewayProcess;
 
 beforeAll(async () => {

@@ -11,7 +11,7 @@ beforeAll(async () => {
 
 afterAll(() => world?.[Symbol.asyncDispose]());
 
-/** Every key is known, and may do everything. */
+/** Accepts every API key, with all rights. */
 const credentials = {
   authenticate: async (header: string | undefined) => ({
     name: header?.replace('Bearer ', '') ?? 'nobody',
@@ -75,7 +75,7 @@ test('one key that waits for leases leaves room for others, and waits do not cou
       () => undefined,
     ),
   );
-  // Four requests may run at once, half of them of one key. The rest is refused at once or later.
+  // Each key may have only a part of the places. The gateway refuses the other requests.
   await until(async () => (await gauges(front.url))['waits in_use'] === 20 - answers.length);
   for (const answer of answers)
     expect(await problemOf(answer)).toMatchObject({
@@ -125,7 +125,7 @@ test('one key that opens uploads leaves room for others', async () => {
   expect(await gauges(front.url)).toMatchObject({ 'uploads limit': 8, 'uploads in_use': 4 });
   const put = { method: 'PUT', body: '1', headers: { 'Fencing-Token': '1' } };
   expect((await ask(front.url, 'other', '/v1/objects/of-another', put)).status).toBe(200);
-  // Two keys that flood have a third each, and a newcomer finds room.
+  // Two keys that open too many uploads get a third of the places each. The rest is for other keys.
   const second = Array.from({ length: 10 }, (_, at) =>
     open(front.url, 'second', `/v1/objects/two-${at}`),
   );
@@ -144,7 +144,7 @@ test('an upload below the minimum rate ends with 408 at any length, and one abov
   await front.objects.probe();
   const slow = open(front.url, 'slow', '/v1/objects/slow', 2 ** 30);
   await until(() => slow.text.includes(' 100 Continue'));
-  // As much as kept a place for 30 s before: 16 KiB at a time.
+  // Sends about 160 KiB a second, which is below the minimum rate of the gateway.
   const drip = setInterval(() => slow.socket.write(Buffer.alloc(16_384)), 100);
   await until(() => slow.text.includes('HTTP/1.1 408 '));
   clearInterval(drip);
@@ -190,7 +190,7 @@ test('one address that opens connections leaves some for others', async () => {
   const flood = await connections(front.url, '127.0.0.2', 10);
   expect(flood).toHaveLength(4);
   expect(refused).toEqual(Array(6).fill('127.0.0.2'));
-  // With the connection that asks.
+  // Four of the flood, and the connection that reads the metrics.
   expect(await gauges(front.url)).toMatchObject({
     'connections limit': 8,
     'connections in_use': 5,

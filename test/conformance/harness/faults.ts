@@ -13,9 +13,9 @@ import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { FAULTS, type Fault, type FaultyProxy } from './faulty-proxy.js';
 import { type Staged, shortId, text } from './stage.js';
 
-/** Reported outcomes after lost replies, compared with the bucket. */
+/** Compares the outcomes that a store reports after lost replies with the bucket. */
 export function faults(staged: Staged<Objects>): void {
-  /** One store behind the faulty proxy, and one beside it. */
+  /** The requests of `store` pass the faulty proxy. Those of `other` do not. */
   let store: Objects;
   let other: Objects;
   let proxy: FaultyProxy;
@@ -34,7 +34,7 @@ export function faults(staged: Staged<Objects>): void {
   });
 
   test.each(FAULTS)(
-    'a put whose first copy meets with "%s" is applied once, and known to be',
+    'a put whose first request meets the fault "%s" is applied once, and reported as applied',
     async (fault) => {
       const first = await other.put(key, 'first', { token: 33 });
       proxy.faults.push(fault);
@@ -49,7 +49,7 @@ export function faults(staged: Staged<Objects>): void {
   );
 
   test.each(FAULTS)(
-    'a create whose first copy meets with "%s" is applied once, and known to be',
+    'a create whose first request meets the fault "%s" is applied once, and reported as applied',
     async (fault) => {
       proxy.faults.push(fault);
       const written = await store.put(key, 'first', { token: 33 });
@@ -58,15 +58,18 @@ export function faults(staged: Staged<Objects>): void {
     },
   );
 
-  test.each(FAULTS)('an increment whose first copy meets with "%s" counts once', async (fault) => {
-    await other.put(key, '1', { token: 33 });
-    proxy.faults.push(fault);
-    await store.update(key, { token: 33 }, (current) => `${Number(text(current)) + 1}`);
-    await proxy.deliverLate();
-    expect(text(await other.get(key))).toBe('2');
-  });
+  test.each(FAULTS)(
+    'an increment whose first request meets the fault "%s" counts once',
+    async (fault) => {
+      await other.put(key, '1', { token: 33 });
+      proxy.faults.push(fault);
+      await store.update(key, { token: 33 }, (current) => `${Number(text(current)) + 1}`);
+      await proxy.deliverLate();
+      expect(text(await other.get(key))).toBe('2');
+    },
+  );
 
-  test('a reply is lost and the next holder builds on the write: it is still known as applied', async () => {
+  test('a write whose reply was lost is reported as applied, even if the next holder has replaced it', async () => {
     proxy.faults.push('reply-lost');
     proxy.meanwhile = () => other.put(key, 'next', { token: 34 });
     const written = await store.put(key, 'ours', { token: 33 });
@@ -85,7 +88,7 @@ export function faults(staged: Staged<Objects>): void {
     expect(await history()).toEqual(before);
   });
 
-  test('a copy that arrives after its sender gave up is the write that the error names', async () => {
+  test('the error of an unknown outcome names the write, which may arrive after its sender gave up', async () => {
     await store.put(key, 'first', { token: 33 });
     proxy.faults.push('late', ...Array<Fault>(5).fill('cut-before'));
     const error = await store.put(key, 'held', { token: 33 }).catch((thrown: unknown) => thrown);
@@ -95,7 +98,7 @@ export function faults(staged: Staged<Objects>): void {
     expect((await history())[0]).toBe(shortId((error as OutcomeUnknownError).writeId));
   });
 
-  test('a reply is lost, then a later holder writes: stale where ours was not applied', async () => {
+  test('a write that was answered 500 and not applied is stale once a later holder has written', async () => {
     await store.put(key, 'first', { token: 33 });
     proxy.faults.push('error-not-applied');
     proxy.meanwhile = () => other.put(key, 'from 34', { token: 34 });
@@ -103,7 +106,7 @@ export function faults(staged: Staged<Objects>): void {
     expect(text(await other.get(key))).toBe('from 34');
   });
 
-  test('a reply is lost and more writes follow than the history holds: unknown', async () => {
+  test('a write that was answered 500 is unknown if more writes followed than the history holds', async () => {
     await store.put(key, 'first', { token: 33 });
     proxy.faults.push('error-not-applied');
     proxy.meanwhile = async () => {
@@ -113,13 +116,13 @@ export function faults(staged: Staged<Objects>): void {
     await expect(patient.put(key, 'lost', { token: 33 })).rejects.toThrow(OutcomeUnknownError);
   });
 
-  test('a lone refusal is unknown if more writes followed than the history holds', async () => {
+  test('a write whose only reply is a refusal is unknown if more writes followed than the history holds', async () => {
     await other.put(key, '1', { token: 33 });
     proxy.faults.push('replayed');
     proxy.meanwhile = async () => {
       for (let i = 0; i < 41; i++) await other.claim(key, { token: 35 + i });
     };
-    // The reply must come after all of these writes.
+    // The reply comes after all of these writes, so the sender must wait for it long enough.
     const patient = staged().viaProxy({ requestTimeoutMs: 30_000 });
     const error = await patient
       .update(key, { token: 34 }, (current) => `${Number(text(current)) + 1}`)
@@ -128,7 +131,7 @@ export function faults(staged: Staged<Objects>): void {
     expect(text(await other.get(key))).toBe('2');
   });
 
-  test('a refusal that cannot be read back may be the answer to a second copy: unknown', async () => {
+  test('a refused write is unknown if it cannot be read back: a copy may have been applied before', async () => {
     await store.put(key, 'first', { token: 33 });
     proxy.faults.push('replayed');
     proxy.failsHeads = true;
@@ -159,7 +162,7 @@ export function faults(staged: Staged<Objects>): void {
     { minLength: 1, maxLength: 8 },
   );
 
-  test('under any faults, what callers are told is what is in the bucket', async () => {
+  test('under any faults, the reported outcomes agree with the bucket', async () => {
     await fc.assert(
       fc.asyncProperty(scripts, async (script) => {
         key = staged().newKey();

@@ -56,7 +56,7 @@ const NOT_ANSWERED: readonly Fault[] = ['late', 'cut-before', 'reply-lost'];
  * A reverse proxy before a real S3 server. It applies the next fault of its list to each request.
  */
 export class FaultyProxy implements AsyncDisposable {
-  /** For the requests of `of`, first to last. */
+  /** The faults of the next requests, first to last. `of` says which requests count. */
   readonly faults: Fault[] = [];
   /** Which requests meet with the faults: only writes, or every one. */
   of: 'PUT' | 'all' = 'PUT';
@@ -64,7 +64,7 @@ export class FaultyProxy implements AsyncDisposable {
   readonly seen: string[] = [];
   /** Answers HEAD with 500, so that nothing can be read back. */
   failsHeads = false;
-  /** Called once, when a fault has been applied, and before the client gets a reply. */
+  /** Called once, after a fault and before the client gets a reply. */
   meanwhile: (() => Promise<unknown>) | undefined;
   readonly #upstream: URL;
   readonly #server: Server;
@@ -147,7 +147,7 @@ export class FaultyProxy implements AsyncDisposable {
   async #forward(incoming: IncomingMessage, body: Buffer): Promise<Answer> {
     const { method, url, rawHeaders } = incoming;
     const { hostname, port } = this.#upstream;
-    // The whole body is here, so `Expect` is not needed.
+    // The proxy has the whole body already, so the server need not be asked by `Expect`.
     const headers = rawHeaders.flatMap((name, i) =>
       i % 2 === 0 && name.toLowerCase() !== 'expect' ? [name, rawHeaders[i + 1] ?? ''] : [],
     );
@@ -163,11 +163,11 @@ export class FaultyProxy implements AsyncDisposable {
 }
 
 function reply(outgoing: ServerResponse, method: string, { status, headers, body }: Answer): void {
-  // The length in the headers of a HEAD is that of the object.
+  // A reply to HEAD has no body, although its headers have the length of the object.
   outgoing.writeHead(status, [...headers]).end(method === 'HEAD' ? undefined : body);
 }
 
-/** The first half of a reply, written by hand, because a server of Node would not send it. */
+/** Sends the first half of a reply, straight to the socket: a server of Node would send all. */
 function cut({ socket }: IncomingMessage, { status, headers, body }: Answer): void {
   const lines = headers.flatMap((name, i) => (i % 2 === 0 ? [`${name}: ${headers[i + 1]}`] : []));
   const whole = Buffer.from(`HTTP/1.1 ${status} X\r\n${lines.join('\r\n')}\r\n\r\n`);

@@ -6,7 +6,7 @@ import { startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { Stage } from './stage.js';
 
-/** The same stage, with a gateway before each store. */
+/** Returns the same server and bucket, with a gateway between each client and its store. */
 export async function behindGateways(stage: Stage): Promise<Stage<GatewayObjects>> {
   await using parts = new AsyncDisposableStack();
   parts.use(stage);
@@ -22,7 +22,7 @@ export async function behindGateways(stage: Stage): Promise<Stage<GatewayObjects
     return new FencedGateway({
       url: 'http://gateway.invalid',
       ...(attemptsMax !== undefined && { attemptsMax }),
-      // Its port is known only later.
+      // Waits for the gateway, whose port is known only when it has started.
       fetch: async (asked, init) => {
         const { pathname } = new URL(String(asked));
         return fetch(new URL(pathname, (await starting).url), init);

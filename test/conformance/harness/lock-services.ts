@@ -25,12 +25,12 @@ import { CLIENTS, type Open } from '../../lock/harness/redis-clients.js';
 
 /** One lock service, for the contract suite. */
 export interface Service {
-  /** Another client of one lock service that is new with each name. */
+  /** Opens another client. The clients of one name share a lock service, with its own locks. */
   open(name: string): Promise<Lock>;
   stop(): Promise<void>;
   /** The classes of the errors, by their codes. */
   readonly errors?: typeof ERRORS;
-  /** The tokens of a new service only grow. Of others, they are 33, 34, 35 … */
+  /** True if tokens grow from any number, and by any step. Otherwise they are 33, 34, 35 … */
   readonly hasOwnTokens?: true;
 }
 
@@ -41,7 +41,9 @@ export const ERRORS: Readonly<Record<string, new (...args: never[]) => Error>> =
   'invalid-argument': LockArgumentError,
 };
 
-/** As `ERRORS`, for a gateway's client. It checks some arguments itself, the gateway the others. */
+/**
+ * As `ERRORS`, for a gateway's client. Either of the two may find a bad argument, by its own class.
+ */
 const GATEWAY_ERRORS: typeof ERRORS = {
   held: LeaseError,
   timeout: LeaseError,
@@ -135,7 +137,7 @@ async function memory(): Promise<Service> {
   };
 }
 
-/** A gateway of its own for each client, over Redlock. */
+/** Gateways over one Redlock: each client has a gateway of its own. */
 export async function gateway(): Promise<Service> {
   const parts = new AsyncDisposableStack();
   const redis = parts.use(await startRedis(3));
@@ -158,7 +160,7 @@ export async function gateway(): Promise<Service> {
   };
 }
 
-/** Three members. Each name is a key prefix. */
+/** EtcdLock over three members. Each name is a key prefix. */
 async function etcd(): Promise<Service> {
   const service = await startEtcd();
   const endpoints = service.nodes.map(({ url }) => url);

@@ -22,8 +22,8 @@ export async function haveDocker(): Promise<AsyncDisposable> {
   }
   const folder = parts.use(await makeTemporaryFolder('docker'));
   const socket = `unix://${join(folder.path, 'docker.sock')}`;
-  // The engine leaves mounts behind. With a mount namespace of its own, they end with it, even
-  // after a crash, and the folder can be removed.
+  // The engine does not unmount what it has mounted. In a mount namespace of its own, the mounts
+  // end with its process, even after a crash, and the folder can be removed.
   const engine = await launch({
     command: 'unshare',
     args: [

@@ -8,7 +8,7 @@ import { findPostgres, findProgram, findRedis } from '../../../packages/testbed/
 const run = promisify(execFile);
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
-/** Does the used part of the official image's first start. */
+/** Does the part of the official image's first start that the testbed relies on. */
 const POSTGRES_ENTRYPOINT = `#!/bin/sh
 set -e
 printf %s "$POSTGRES_PASSWORD" > /data/password
@@ -18,7 +18,7 @@ program=$1; shift
 exec "/postgres/bin/$program" -D /data/db -c 'listen_addresses=*' "$@"
 `;
 
-/** Makes an image with this machine's Redis, without a registry. Returns its name. */
+/** Makes an image with this machine's Redis, without a registry. Returns the name of the image. */
 export async function importRedis(): Promise<string> {
   const redis = found(findRedis());
   await using folder = await makeTemporaryFolder('image');
@@ -26,7 +26,9 @@ export async function importRedis(): Promise<string> {
   return await importImage(folder.path, 'fenced/redis:local', []);
 }
 
-/** Makes an image like Postgres's official one, with this machine's binaries. Returns its name. */
+/**
+ * Makes an image as the official one of Postgres, from this machine's programs. Returns its name.
+ */
 export async function importPostgres(): Promise<string> {
   const home = found(findPostgres());
   await using folder = await makeTemporaryFolder('image');

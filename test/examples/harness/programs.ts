@@ -11,9 +11,9 @@ import { WorkerProcess } from '@fenced/testbed';
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const SERVE = join(ROOT, 'packages/testbed/dist/serve.js');
 
-/** Servers as `npm run servers -- servers.env` starts them. */
+/** Servers, started as by `npm run servers -- FILE`, and the settings in that file. */
 export class Servers implements AsyncDisposable {
-  /** The content of the file. */
+  /** The variables of the file: the addresses of the servers. */
   readonly env: Readonly<Record<string, string>>;
   readonly #process: WorkerProcess;
 
@@ -85,16 +85,16 @@ export class Program implements AsyncDisposable {
   }
 
   /**
-   * Resolves when the program has printed such a line so many times. Limited by the time limit of
-   * the test.
+   * Resolves when the program has printed `times` such lines. Only the time limit of the test
+   * limits the wait.
    *
-   * @returns the last of them
+   * @returns the last one of these lines
    */
   async printed(wanted: string | RegExp, times = 1): Promise<string> {
     const ended = this.process.exited.then(() => {
       throw new Error(`it ended without "${wanted}": ${this.lines} ${this.process.stderr}`);
     });
-    // It may also end after the line, when nobody waits for this.
+    // If the program ends after the line, this rejects, and nothing else handles the rejection.
     ended.catch(() => undefined);
     const found = () =>
       this.lines.filter((line) =>

@@ -1,5 +1,5 @@
-// Appends the time to a file every 10 ms, and ignores SIGTERM. With a second argument it first
-// starts so many children that do the same.
+// Appends the time to a file every 10 ms, and ignores SIGTERM. The second argument is a number of
+// child processes, which do the same.
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 

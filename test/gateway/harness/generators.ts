@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { cacheFolder, GO, installed, PYTHON } from '@fenced/testbed';
 
 const run = promisify(execFile);
-/** Outside of the repository, and kept: what is fetched and built once serves all runs. */
+/** Folder outside of the repository. It keeps the fetched and built programs for later runs. */
 const CACHE = join(dirname(cacheFolder()), 'generators');
 
 const PYTHON_PACKAGES = [
@@ -28,7 +28,7 @@ export async function generatePython(document: string, folder: string): Promise<
   const { stdout, stderr } = await run(
     program('openapi-python-client'),
     ['generate', '--path', document, ...target, '--fail-on-warning'],
-    // Its formatter stands beside it.
+    // The generator calls its formatter, which is in the same folder, by name.
     { env: { ...process.env, PATH: `${join(home, 'bin')}:${process.env.PATH}` } },
   );
   if (/warning/i.test(stdout + stderr)) throw new Error(`it left something out:\n${stdout}`);
@@ -49,11 +49,11 @@ export async function generateGo(document: string, folder: string): Promise<stri
   return join(folder, 'client');
 }
 
-/** Debian's Go may be too old for the generator. Every Go can fetch the right one as a module. */
+/** Fetches the Go that the generator needs, as a module: the Go of Debian may be too old. */
 async function goToolchain() {
   const bootstrap = await installed(GO);
   const home = join(CACHE, 'go');
-  // An old Go downloads only for a module.
+  // An old Go downloads a module only inside of a folder with a go.mod.
   const asking = join(home, 'bootstrap');
   await mkdir(asking, { recursive: true });
   await writeFile(join(asking, 'go.mod'), 'module bootstrap\n');
@@ -70,7 +70,7 @@ async function goToolchain() {
   const download = ['mod', 'download', '-json', name];
   const { stdout } = await run(bootstrap, download, { env, cwd: asking });
   const { Dir: root } = JSON.parse(stdout) as { Dir: string };
-  // Modules have no executable files.
+  // Go unpacks modules without the execute permission.
   const tools = join(root, 'pkg', 'tool', `${os}_${arch}`);
   for (const one of [join(root, 'bin'), tools])
     for (const file of await readdir(one)) await chmod(join(one, file), 0o555);
@@ -80,7 +80,7 @@ async function goToolchain() {
   };
 }
 
-/** Makes a folder, unless it is there as a whole. */
+/** Makes a folder, unless an earlier run has finished it. */
 async function once(folder: string, make: () => Promise<unknown>): Promise<void> {
   const mark = join(folder, '.whole');
   if (existsSync(mark)) return;

@@ -2,14 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inPath } from './world.js';
 
-/** A request that takes longer hangs. */
+/** Time after which a request counts as hanging. */
 const ANSWER_LIMIT_MS = 30_000;
 
-/** One update by the holder of a lease, as far as the holder knows. */
+/** One update, with the outcome that its client knows. */
 export interface Deed {
   readonly id: string;
   readonly token: bigint;
-  /** `applied` was acknowledged. `unknown` had no answer, or none that decides. */
+  /** `applied`: acknowledged. `unknown`: no answer, or one after which both are possible. */
   readonly outcome: 'applied' | 'refused' | 'unknown';
 }
 
@@ -21,7 +21,7 @@ export class Load {
   readonly deeds: Deed[] = [];
   /** The number of answers by status; 0 if the connection was lost. */
   readonly answers: Map<number, number> = new Map();
-  /** Of the slowest answer. */
+  /** The duration of the slowest answer. */
   slowestMs = 0;
   readonly #urls: () => readonly string[];
   readonly #path: string;
@@ -30,7 +30,7 @@ export class Load {
   readonly #clients: Promise<void>[];
   #turn = 0;
 
-  /** @param urls of the gateways that can be asked now */
+  /** @param urls returns the addresses of the gateways that run at this moment */
   constructor(urls: () => readonly string[], kind: 'objects' | 'records', clients: number) {
     this.#urls = urls;
     this.#resource = `load/${randomUUID()}`;
@@ -48,8 +48,8 @@ export class Load {
   }
 
   /**
-   * The mistakes in the stored value. It must have each acknowledged deed once, no refused one, and
-   * growing tokens.
+   * Returns the mistakes in the stored document. It must have each acknowledged deed once, no
+   * refused one, and growing tokens.
    */
   async verdict(): Promise<string[]> {
     const response = await this.#ask('GET', this.#path, {});

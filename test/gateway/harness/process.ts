@@ -16,7 +16,7 @@ export const BEFORE_THE_WRITE = {
 /** `fenced gateway` in a process of its own. */
 export interface GatewayProcess {
   readonly url: string;
-  /** The address of `/readyz`. */
+  /** The address of the port that serves `/readyz`: the port of the operations if there is one. */
   readonly operationsUrl: string;
   readonly process: WorkerProcess;
   /** Its log, a JSON document a line. */
@@ -59,9 +59,10 @@ export async function configFile(
 }
 
 /**
- * Resolves when the gateway is ready; with a port of its own, as soon as it listens.
+ * Starts a gateway. Resolves when it is ready; if its operations have another port, when it
+ * listens.
  *
- * @param stopAt the statement before which the process is held, the first time
+ * @param stopAt the statement before which the process is held, once
  */
 export async function startGateway(
   config: string,

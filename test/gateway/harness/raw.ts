@@ -30,7 +30,7 @@ export async function send(
   return repliesIn(Buffer.concat(pieces));
 }
 
-/** A request with this target and these header lines, on a connection that is closed behind it. */
+/** A request with this target and these headers. After it, the server closes the connection. */
 export function requestOf(
   method: string,
   target: string,
@@ -70,7 +70,7 @@ function repliesIn(bytes: Buffer): RawReply[] {
   return replies;
 }
 
-/** The type of a problem, or what came instead. */
+/** The type of the problem document; if the reply has none, its status. */
 export function typeOf(reply: RawReply | undefined): string {
   if (reply === undefined) return 'no reply';
   if (reply.headers['content-type'] !== 'application/problem+json') return `status ${reply.status}`;

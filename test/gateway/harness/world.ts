@@ -30,7 +30,7 @@ export interface Addresses {
   readonly postgres: string;
 }
 
-/** A gateway that listens, and the facts about its requests. */
+/** A gateway of this process that listens, and a list of its ended requests. */
 export interface Front extends AsyncDisposable {
   readonly url: string;
   readonly app: ReturnType<typeof createGateway>;
@@ -81,7 +81,7 @@ export class GatewayWorld implements AsyncDisposable {
     return { redis: this.redis.nodes, s3: s3.endpoint, postgres: postgres.url };
   }
 
-  /** A new name. */
+  /** Returns a new name for a key or a resource, with characters that a URL must encode. */
   newName(): string {
     this.#names += 1;
     return `it/is ${this.#names} ä`;
@@ -142,7 +142,7 @@ export class GatewayWorld implements AsyncDisposable {
   }
 }
 
-/** A name as it stands in a path. */
+/** Encodes a name for the path of a URL. */
 export function inPath(name: string): string {
   return name.split('/').map(encodeURIComponent).join('/');
 }
