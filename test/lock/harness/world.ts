@@ -131,7 +131,7 @@ export class LockWorld implements AsyncDisposable {
   /**
    * The keys of these kinds, and the locks that are taken, as `a lock:x`. These keep others out.
    */
-  async keys(kinds: RegExp = /^(?:lock|line|waiter):/): Promise<string[]> {
+  async keys(kinds: RegExp = /^(?:lock|queue|waiter):/): Promise<string[]> {
     const { lockTables, keyPrefix } = this;
     const all = await Promise.all(
       this.admins.map(async (node, at) => {
