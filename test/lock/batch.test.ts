@@ -14,9 +14,9 @@ import { until } from './harness/redlock-nodes.js';
 import { connect } from './harness/world.js';
 
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
-/** One script carries at most 100 calls. */
+/** Calls in one tick: more than the 100 that one script carries, so there are several scripts. */
 const CALLS_MAX = 260;
-/** Far apart, so a token identifies its resource even if a request was sent more than once. */
+/** Distance between the tokens of two resources. A repeated request raises a token by 1 only. */
 const TOKENS_APART = 1_000n;
 const TTL_APART_MS = 10_000;
 
@@ -31,7 +31,7 @@ afterAll(async () => {
   await service?.stop();
 });
 
-/** State of the resource of a call. Its reply must report it, and no other reply may. */
+/** State of a call's resource. Only the reply to that call may report this state. */
 type Kind = 'free' | 'held' | 'broken' | 'not held';
 const kinds = fc.constantFrom<Kind>('free', 'free', 'held', 'broken', 'not held');
 
@@ -59,7 +59,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const keyPrefix = `{${randomUUID()}}:`;
     await using stack = new AsyncDisposableStack();
     const client = stack.adopt(connect(door.port), (one) => one.disconnect());
-    // Admits the node; its name is that of the only member.
+    // Lets the node vote, under its only name.
     const lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix, firstToken: 1n });
     await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
     const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
@@ -140,7 +140,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
   ]);
 });
 
-test("half a character in one caller's owner is refused, and would fail no other call of the same flush", async () => {
+test('an owner with half a surrogate pair is refused, and the calls of other callers in the same tick succeed', async () => {
   const keyPrefix = `{${randomUUID()}}:`;
   await using lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix });
   const held = { resource: 'x', owner: '\ud800' };
@@ -154,7 +154,7 @@ test("half a character in one caller's owner is refused, and would fail no other
   expect(await Promise.all(replies)).toMatchObject([{ answer: 'granted' }, { answer: 'granted' }]);
 });
 
-test('a reply that the scripts never give is an error for all callers that wait for it, and nothing else', async () => {
+test('a malformed reply of a node is an error for the callers that wait for it, and crashes nothing', async () => {
   const deep = `[${'['.repeat(20_000)}${']'.repeat(20_000)}]`;
   const voter = '[["1","a","0:"]]';
   const broken: unknown[] = [
@@ -208,7 +208,7 @@ test('sets of resources as large as may be travel together', async () => {
   );
 });
 
-test('a runtime may be an object whose methods need it', async () => {
+test('a runtime may be an object whose methods use `this`', async () => {
   class OwnRuntime implements Runtime {
     readonly #system = systemRuntime;
     nowMs = function (this: OwnRuntime): number {

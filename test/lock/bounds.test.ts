@@ -11,7 +11,7 @@ import { PostgresLock } from '@fenced/lock/postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { LockWorld } from './harness/world.js';
 
-/** Milliseconds that the answers to the last acquisition of a call may take beyond `waitMs`. */
+/** After `waitMs`, a call may wait so long for the answers to its last acquisition. */
 const LAST_ANSWERS_MS = 250;
 
 type Lock = Pick<Redlock, 'acquire' | 'tryAcquire'>;
@@ -38,7 +38,7 @@ class Clock implements Runtime {
     };
   };
 
-  /** The time at which the call settles. */
+  /** Moves the clock until the call settles. Returns the time. */
   async timeOf(call: Promise<unknown>): Promise<number> {
     let isSettled = false;
     const settle = (): void => {
@@ -117,7 +117,7 @@ describe.each<[string, (clock: Clock) => Lock]>([
 });
 
 describe('on real nodes', () => {
-  /** Slack for a busy machine. Each of these calls once took 2 s more than its wait. */
+  /** Slack for a busy machine. It is less than the 2 s after which a hanging node is given up. */
   const SLACK_MS = 1_000;
   let world: LockWorld;
   beforeAll(async () => {

@@ -15,7 +15,7 @@ import { Clients, until } from './harness/redlock-nodes.js';
 Logger.setLoggerConfig('off');
 
 const host = '127.0.0.1';
-/** So long that no waiter asks by the clock before the message arrives. */
+/** So long that a message wakes a waiter, and not its own timer. */
 const TTL_MS = 6_000;
 
 let service: LocalRedisService;
@@ -85,7 +85,7 @@ function lockOver(client: RedisClient, maxTtlMs = TTL_MS, library = { Redlock })
   return lock;
 }
 
-/** Messages of plain channels that the servers have sent to each other. */
+/** The number of messages of unsharded channels that the servers have sent to each other. */
 async function broadcasts(): Promise<number> {
   let count = 0;
   for (const { port } of masters) {
@@ -128,7 +128,7 @@ async function handOver(
 
 const ROUNDS = 8;
 
-/** As `handOver`, many times. Without wake-ups, each would take 300 ms on average. */
+/** Hands the lock over many times, fast. Without wake-ups, each would take 300 ms on average. */
 async function handOverAtOnce(...[holder, waiter, options]: Parameters<typeof handOver>) {
   let tookMs = 0;
   for (let round = 0; round < ROUNDS; round += 1) {
@@ -204,7 +204,7 @@ test('waiters of the previous version and the present one hand the lock to each 
   expect(tokens).toHaveLength(ROUNDS + 1);
 });
 
-test('after its slot has moved, waiters listen on its new server', async () => {
+test('after the slot of a channel has moved, waiters listen on the new server of the slot', async () => {
   const ttlMs = 3_000;
   const [target] = masters.filter((master) => master !== owner) as [LocalRedisNode];
   const holder = lockOver(await ioredis(Cluster)(owner.port), ttlMs);
@@ -224,7 +224,7 @@ test('after its slot has moved, waiters listen on its new server', async () => {
   await until(async () => (await shardedOn(owner)) === CLUSTERS.length);
   await moveSlot(clients, clients.keyPrefix, owner, target);
   await until(async () => (await shardedOn(target)) === CLUSTERS.length);
-  // The new server votes when the longest lease is over.
+  // The new server votes when the longest lease is over. Then the waiters are served.
   await Promise.all(waiting);
   const before = await broadcasts();
   for (const { resource, waiter } of waiters) await handOver(holder, waiter, { resource, ttlMs });

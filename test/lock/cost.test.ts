@@ -9,13 +9,13 @@ import { connect } from './harness/world.js';
 const TTL_MS = 60_000;
 /** A limit for a busy machine. */
 const LIMIT_MS = 120_000;
-/** Together they wait in more queues than one script may look at. */
+/** Number of waiters for sets. Together they wait in more queues than one script may inspect. */
 const APART = 48;
-/** Together they are in more queues than one script may clean. */
+/** Number of silent waiters. Together they are in more queues than one script may clean. */
 const SILENT = 40;
 /** Commands for each key of a script: the cost of all calls together is linear in their keys. */
 const COMMANDS_PER_KEY = 10;
-/** Commands that one script spends on others: expired waiters, and waiters that it may notify. */
+/** Commands that one script may spend on waiters of other calls: it removes or notifies them. */
 const COMMANDS_FOR_OTHERS = 2_800;
 /** A script with more commands is not short on any machine. */
 const COMMANDS_MAX = 6_000;
@@ -35,7 +35,7 @@ function last(resources: readonly string[]): string {
   return resources.at(-1) ?? '';
 }
 
-/** Waits for its lease, and releases it. */
+/** Waits for a lease of the program, and releases it. */
 async function serve({ lock }: Program, resources: readonly string[]): Promise<void> {
   await using _ = await lock.acquire(resources, { ttlMs: TTL_MS, waitMs: TTL_MS });
 }
@@ -59,7 +59,7 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     const lease = await holder.lock.acquire(last(set), { ttlMs: TTL_MS, waitMs: TTL_MS });
     const served = Array.from({ length: 20 }, () => serve(waiting, set));
     await until(async () => (await waiters()) === 20);
-    // Each asks again by its clock.
+    // Without a message, each waiter asks again when its time has come.
     const asked = node.costs.length;
     await until(() => node.costs.length > asked + 20);
     await lease.release();
@@ -84,7 +84,7 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     const served = set
       .slice(0, APART)
       .map((resource) => serve(waiting, [resource, ...names(k - 1, `${resource} `)]));
-    // The node's own hash, a queue for each resource of a set, and a key for each waiter.
+    // The keys are the node's own hash, a queue for each resource, and one for each waiter.
     await until(async () => (await node.admin.dbsize()) === 1 + APART * k + APART);
     await lease.release();
     await Promise.all(served);
@@ -131,7 +131,7 @@ test(
     silent.silence();
     await until(async () => (await waiters()) === 1);
     expect(await node.admin.zcard('{fenced}:queue:x')).toBe(1_101);
-    // The release and the acquisition, in one flush, come before the waiter can ask.
+    // Both requests arrive in one script, before the waiter can ask again.
     const released = lease.release();
     const attempt = await node.program().lock.tryAcquire('x', { ttlMs: TTL_MS });
     expect(attempt).toMatchObject({ ok: false, reason: 'held' });
@@ -184,7 +184,7 @@ test(
     await until(async () => (await waiterKeys()).length === 1);
     const place = await waiterKeys();
     line.hold('toClient');
-    // It asks again only when it has given up the wait for the answer before.
+    // Four more requests: before each of them, the waiter has given up waiting for the last answer.
     const asked = await calls('evalsha');
     await until(async () => (await calls('evalsha')) >= asked + 4);
     expect(await waiterKeys()).toEqual(place);

@@ -43,7 +43,7 @@ test.each<[string, Options]>([
   ['that fails at once while it is not connected', { maxRetriesPerRequest: 0 }],
   ['that does not queue', { enableOfflineQueue: false }],
   ['that has given up', { retryStrategy: () => null }],
-])('a client %s: why its node is dead is the cause', async (_, options) => {
+])('the error has the reason of a dead node as its cause: a client %s', async (_, options) => {
   vi.spyOn(console, 'error').mockImplementation(() => undefined);
   await Promise.all(redis.nodes.slice(0, 2).map((node) => node.kill()));
   const lock = open(options);
@@ -77,7 +77,7 @@ test('errors without a listener are written to the console, as without a Redlock
   expect(written.mock.calls).toEqual([unhandled]);
 });
 
-test('an error of a connection that works again is no cause of later errors', async () => {
+test('once a node is connected again, later errors do not show its earlier connection error', async () => {
   vi.spyOn(console, 'error').mockImplementation(() => undefined);
   await Promise.all(redis.nodes.map((node) => node.kill()));
   const lock = open();

@@ -97,7 +97,7 @@ test('a leader is stopped, and wakes up after its successor has written: its wri
   term.ensure();
 });
 
-/** A leader that can lose its lock nodes, and one that follows then. Both write records. */
+/** Two leaders that write records. The first can lose its lock nodes; then the second follows. */
 async function twoLeaders(resource: string) {
   const { hostname, port } = new URL(postgres.url);
   const wire = parts.use(await TcpProxy.start({ host: hostname, port: Number(port) }));
@@ -110,7 +110,7 @@ async function twoLeaders(resource: string) {
   const records = new FencedPostgres({ pool: openPool(far.href) }).records('led');
   return {
     first: { records, options: { token: first.token } },
-    /** Stands before the storage of the first leader. */
+    /** The proxy between the first leader and its storage. */
     wire,
     /** Deposes the first leader. */
     async succeed() {
@@ -126,7 +126,7 @@ async function twoLeaders(resource: string) {
 test.concurrent('the packet of a leader is late, and arrives after its successor has written: refused', async () => {
   const id = randomUUID();
   const { first, wire, succeed } = await twoLeaders(id);
-  // The connection is open before packets wait.
+  // Opens the connection, so that only the packets of the write are held.
   await first.records.get(id);
   wire.hold('toServer');
   const late = first.records.put(id, 'first', first.options);
@@ -150,9 +150,7 @@ test.concurrent('both leaders have read, and the first writes first: with claims
   expect((await second.records.get(id))?.body).toBe('second');
 });
 
-/**
- * One leader resigns, and the other process of the same lock service follows. Observers see both.
- */
+/** The leader over `a` resigns, and the one over `b` follows. An observer sees both. */
 async function expectSuccession(a: ElectionLock, b: ElectionLock): Promise<void> {
   const resource = randomUUID();
   const options = { resource, ttlMs: 1_000, board: boardOf(resource) };

@@ -38,13 +38,13 @@ async function leader(): Promise<EtcdNode> {
   });
 }
 
-/** Loses the replies of the requests to `path` that are due. etcd carries them out. */
+/** Loses the replies of the next `due` requests to `path`. etcd carries the requests out. */
 class LossyNetwork {
   due = 0;
   /** The bodies of the requests whose replies were lost. */
   readonly lost = new Set<string>();
   readonly #path: string;
-  /** Only requests with this text are due. */
+  /** Only requests with this text lose their replies. */
   readonly #text: string;
 
   constructor(path: string, text = '') {
@@ -108,7 +108,7 @@ test('members are killed and stopped, the leader too: one holder at a time, and 
   await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(0), { timeout: 10_000 });
 }, 90_000);
 
-test('a lease that is extended outlives its leader, and the former leader does not revoke it', async () => {
+test('an extended lease outlives the leader of etcd, and the former leader does not revoke it', async () => {
   const prefix = newPrefix();
   const [one, two] = [open(prefix), open(prefix)];
   const stopped = await leader();
@@ -127,7 +127,7 @@ test('a lease that is extended outlives its leader, and the former leader does n
     return extensions;
   };
   await stopped.pause();
-  // By the clock of the former leader, the lease that it knows is over by then.
+  // The stopped leader does not know these extensions. By its clock, the lease is over after 5 s.
   expect(await extendAll(5_000)).toBeGreaterThan(3);
   await stopped.wake();
   expect(await extendAll(1_500)).toBeGreaterThan(3);
@@ -165,7 +165,7 @@ test('a release whose reply is lost has an unknown outcome, and frees the lock',
   expect(await keysBelow(prefix)).toBe(0);
 });
 
-test('a waiter does not wait for the keys that its own lost request has put', async () => {
+test('a waiter does not wait for a key that its own request has put, if the reply was lost', async () => {
   const prefix = newPrefix();
   const network = new LossyNetwork('/kv/txn', '"MOD"');
   const lease = await open(prefix).acquire('x', { ttlMs: 60_000 });
@@ -173,14 +173,14 @@ test('a waiter does not wait for the keys that its own lost request has put', as
   await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(2));
   network.due = Number.POSITIVE_INFINITY;
   await lease.release();
-  // The waiter's acquisition fails after 2 s. The next one sends another transaction.
+  // The acquisition of the waiter fails after 2 s. Its next acquisition sends another transaction.
   await vi.waitFor(() => expect(network.lost.size).toBe(2), 10_000);
   network.due = 0;
   expect(await (await waiting).release()).toBe('released');
   expect(await keysBelow(prefix)).toBe(0);
 });
 
-test('an extension whose outcome stays unknown does not end the lease, and the next one goes on', async () => {
+test('an extension whose outcome stays unknown does not end the lease, and the next extension succeeds', async () => {
   const prefix = newPrefix();
   const network = new LossyNetwork('/kv/txn');
   const lock = open(prefix, network.fetch);
@@ -210,13 +210,14 @@ test('waiters are served first come first served, and a release wakes the next o
   await lease.release();
   await Promise.all(waiting);
   expect(served).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
-  // Without the watch, a waiter looks once a second.
+  // Without the watch, a waiter would look once a second, and eight hand-overs would take longer.
   expect(performance.now() - startedMs).toBeLessThan(4_000);
 });
 
 test('a waiter whose watch is at a stopped member gets the lock', async () => {
   const keyPrefix = newPrefix();
-  // A release during an election may stay unknown. Then the waiter gets the lock after its TTL.
+  // Stops a follower. Without a leader, the release could stay unknown, and the lock held for a
+  // TTL.
   const led = await leader();
   const [watched, ...others] = service.nodes.toSorted((a) => (a === led ? 1 : -1));
   if (watched === undefined) throw new Error('there is no follower');

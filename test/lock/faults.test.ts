@@ -4,9 +4,11 @@ import { until } from './harness/redlock-nodes.js';
 import { LockWorld, nameOf, type Side } from './harness/world.js';
 
 const TTL_MS = 60_000;
-/** A node that has not answered by then counts as unreachable, however long the lease. */
+/**
+ * A node that has not answered after this time counts as unreachable, however long the lease is.
+ */
 const NODE_LIMIT_MS = 2_000;
-/** Far longer than that, even on a busy machine. */
+/** A call that takes longer has waited for a faulty node, even on a busy machine. */
 const SLOW_MS = 5_000;
 
 type Disturbance = (side: Side, at: number) => void;
@@ -41,7 +43,7 @@ describe.concurrent.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   const spare = count - Math.floor(count / 2) - 1;
 
-  /** Uses its own nodes, which are stopped for all clients. */
+  /** Starts nodes for this test alone, because a stopped node is stopped for all clients. */
   async function withStopped(stopped: number, run: typeof nobodyWaits): Promise<void> {
     await using own = await LockWorld.start(count);
     await own.renew();
@@ -50,27 +52,27 @@ describe.concurrent.each([1, 3, 4, 5])('of %i nodes', (count) => {
     );
   }
 
-  // A single node cannot be spared.
+  // A majority of 1 or 2 nodes needs every node.
   if (spare > 0) {
     test.each(faults)(
-      `no client waits for ${spare} that each %s (redsync#140, redisson#1636)`,
+      `${spare} faulty, each %s: no client waits for them (redsync#140, redisson#1636)`,
       (fault, disturb) =>
         nobodyWaits(world, `${spare} ${fault}`, (side) => disturbFirst(spare, side, disturb)),
     );
 
-    test(`no client waits for ${spare} that are stopped (redsync#133)`, () =>
+    test(`${spare} stopped: no client waits for them (redsync#133)`, () =>
       withStopped(spare, nobodyWaits));
   }
 
   test.each(faults)(
-    `if each of ${spare + 1} %s, everything settles in time, reports it, and leaves no key (redlock#58, redlock#83, redlock#169)`,
+    `${spare + 1} faulty, each %s: every call ends in time, reports the failure, and leaves no key (redlock#58, redlock#83, redlock#169)`,
     (fault, disturb) =>
       everythingSettles(world, `${spare + 1} ${fault}`, (side) =>
         disturbFirst(spare + 1, side, disturb),
       ),
   );
 
-  test(`if ${spare + 1} are stopped, everything settles in time, reports it, and leaves no key`, () =>
+  test(`${spare + 1} stopped: every call ends in time, reports the failure, and leaves no key`, () =>
     withStopped(spare + 1, everythingSettles));
 });
 

@@ -7,15 +7,15 @@ import { expect, test } from 'vitest';
 
 const CHILD = fileURLToPath(new URL('./harness/garbage-child.ts', import.meta.url));
 /**
- * Objects that outlive two collections take about 350 bytes. If each lease is reachable from an
- * earlier one, it is 2,100 bytes and more.
+ * Bytes of each lease that may outlive two minor collections: they are about 350. If each lease
+ * kept an earlier lease alive, they would be 2,100 and more.
  */
 const BYTES_PER_CYCLE_MAX = 1_500;
 
-test('a lease that is over is no work for the garbage collector: minor collections find nothing of it', async () => {
+test('nothing refers to a lease that is over, so minor garbage collections free it', async () => {
   await using redis = await startRedis(3);
   const order = { ports: redis.nodes.map(({ port }) => port), keyPrefix: `${randomUUID()}:` };
-  // A fixed size, independent of earlier collections.
+  // Fixes the size of the young generation, which otherwise depends on earlier collections.
   const flags = ['--expose-gc', '--min-semi-space-size=8', '--max-semi-space-size=8'];
   const args = [...flags, CHILD, JSON.stringify(order)];
   const { stdout } = await promisify(execFile)(process.execPath, args);

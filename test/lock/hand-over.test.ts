@@ -6,7 +6,7 @@ import { LockWorld, type Side } from './harness/world.js';
 
 /** Far longer than a test may last, so leftovers show. */
 const TTL_MS = 60_000;
-/** A waiter of another process is served first if it came so much earlier. */
+/** A waiter of another process is served first if it came so much earlier than the local one. */
 const TOGETHER_MS = 50;
 
 describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
@@ -24,17 +24,14 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     readonly signal?: AbortSignal;
   }
 
-  /**
-   * Queues waiters behind a lease of another program, in this order. The first of them then gets
-   * the lock.
-   */
+  /** Enqueues waiters in this order behind a lease of another program, and releases that lease. */
   async function served(...waiting: readonly Waiting[]): Promise<Promise<Lease>[]> {
     const holder = await world.connected();
     const before = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const leases: Promise<Lease>[] = [];
     for (const { side, ...options } of waiting) {
       const lease = side.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS, ...options });
-      // A test that fails before it awaits this lease reports its own failure.
+      // If a test fails before it awaits this lease, only the failure of the test is reported.
       lease.catch(() => {});
       leases.push(lease);
       await world.untilWaiting(leases.length);
@@ -52,7 +49,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   test('a waiter behind the holder in its own process gets the lock without a round trip', async () => {
     const side = await world.connected();
-    // All nodes that answer know all waiters.
+    // Only a bare majority answers, so each of these nodes knows all waiters.
     for (const door of side.doors.slice(world.majority)) door.hold('toServer');
     const leases = await served(...Array(5).fill({ side }));
     for (const door of side.doors) door.hold('toServer');
@@ -73,7 +70,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(await last?.release()).toBe('released');
     const releasedMs = performance.now();
     await world.untilClean();
-    // No position had to expire.
+    // The waiters have left the queue by themselves: no position had to expire.
     expect(performance.now() - releasedMs).toBeLessThan(1_000);
     const lease = await other.lock.acquire('x', { ttlMs: TTL_MS });
     expect(lease.token).toBeGreaterThan(last?.token ?? 0n);
@@ -92,19 +89,19 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that was handed over is a lease as any other: it is extended, used by its owner id, and released', async () => {
+  test('a lease that was handed over can be extended, released by its owner id, and released', async () => {
     const [side, other] = [await world.connected(), await world.connected()];
     const [one, two, three] = await served({ side }, { side }, { side });
     const first = await one;
     expect(await first?.release()).toBe('released');
     const second = await two;
     if (!first || !second || !three) throw new Error('all are served');
-    // No other process knew its owner id. The id that it returns now holds nothing.
+    // Before the hand-over, no process had read `first.owner`. The id read now holds no lock.
     const { owner } = first;
     expect(owner).not.toBe(second.owner);
     expect(await other.lock.release({ resource: 'x', owner })).toBe('expired');
     await second.extend(TTL_MS);
-    // Other processes may release it now by its owner id, so its release is sent to the nodes.
+    // Another process releases the lease by its owner id, and the next waiter gets the lock.
     expect(await other.lock.release({ resource: 'x', owner: second.owner })).toBe('released');
     const third = await three;
     expect(third.owner).not.toBe(second.owner);
@@ -115,7 +112,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a waiter that gives up is passed over, also at the moment at which it gets the lock', async () => {
+  test('a waiter that gives up is passed over, even if it gives up at the moment of the hand-over', async () => {
     const side = await world.connected();
     const [before, then] = [new AbortController(), new AbortController()];
     const [one, two, three, four, five] = await served(
@@ -160,7 +157,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a service that is closed gives up handed-over locks, and all positions', async () => {
+  test('a service that is closed releases a lock that was handed over, and leaves all queues', async () => {
     const side = await world.connected();
     const [one, two, three] = await served({ side }, { side }, { side });
     const closed = expect(three).rejects.toMatchObject({ code: 'closed' });
@@ -172,7 +169,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a service that is closed during a hand-over gives the lock up before it has closed', async () => {
+  test('a service that is closed during a hand-over has released the lock when `close` resolves', async () => {
     const side = await world.connected();
     const [one, two] = await served({ side }, { side });
     const closed = expect(two).rejects.toMatchObject({ code: 'closed' });

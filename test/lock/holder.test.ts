@@ -72,7 +72,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     next.ensure();
   });
 
-  test('a process that was paused between its request and the deciding vote gets no lease that is over (redlock#296, redlock#299, redlock#369)', async () => {
+  test('a process that was paused between its request and the deciding vote does not get a lease that is already over (redlock#296, redlock#299, redlock#369)', async () => {
     let pausedMs = 0;
     const runtime: Runtime = { ...systemRuntime, nowMs: () => performance.now() + pausedMs };
     const side = await world.connected({ runtime });
@@ -86,7 +86,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
           return reply;
         };
       };
-      // A node that has not seen the script yet is asked by `eval`.
+      // The client sends `eval` to a node that does not know the script yet.
       for (const client of side.clients) {
         client.evalsha = count(client.evalsha, client);
         client.eval = count(client.eval, client);
@@ -238,7 +238,7 @@ describe.each([
 
   const half = (count - down) / 2;
 
-  test('two clients that have half of the remaining nodes each do not keep them: both are served in the end (redlock#369)', async () => {
+  test('two clients that have locked half of the remaining nodes each give way: both are served in the end (redlock#369)', async () => {
     const client = { maxRetriesPerRequest: 0 };
     const sides = [await world.side({ client }), await world.side({ client })] as const;
     const [one, two] = sides;
@@ -256,7 +256,7 @@ describe.each([
     await until(async () => (await liveHolders(world, 2 * half)) === 0);
   });
 
-  test('half of the remaining nodes that another client holds is granted when that lease is over', async () => {
+  test('if another client holds half of the remaining nodes, a waiter is served when that lease is over', async () => {
     const side = await world.side({ client: { maxRetriesPerRequest: 0 } });
     await until(() => side.clients.slice(0, 2 * half).every(isReady));
     const lockTables = world.lockTables.slice(0, half);
@@ -267,7 +267,7 @@ describe.each([
   });
 });
 
-test('one stopped node of three and one that another client holds for a while do not block an acquisition for ever (redlock#58, redlock#169)', async () => {
+test('with one of three nodes stopped, and one held by another client for a while, an acquisition succeeds after that (redlock#58, redlock#169)', async () => {
   await using world = await LockWorld.start(3);
   await world.renew();
   const side = await world.connected();
@@ -275,8 +275,8 @@ test('one stopped node of three and one that another client holds for a while do
   await world.lockTables[0]?.take('x', 'other', 300);
   const startedMs = performance.now();
   const lease = await side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
-  // The client waits for the silent node once, for half of the TTL: without it, no client had a
-  // majority.
+  // The client waits for the silent node once, for half of the TTL. It needs that node's vote as
+  // long as the other client holds one of the two other nodes.
   expect(performance.now() - startedMs).toBeLessThan(2_500);
   expect(await lease.release()).toBe('released');
 });

@@ -20,8 +20,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   beforeEach(() => world.renew());
 
   /**
-   * Starts an acquisition that is given up while its requests, or the answers to them, are on their
-   * way.
+   * Starts an acquisition, and aborts it while its requests, or their answers, are on their way.
    */
   async function giveUp(
     side: Side,
@@ -56,7 +55,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(lease.remainingMs()).toBeGreaterThan(0);
   });
 
-  test('a given-up acquisition on nodes that have forgotten the script is carried out before its release', async () => {
+  test('an acquisition that is given up is released again, even if the nodes have forgotten its script', async () => {
     const side = await world.connected();
     await Promise.all(world.admins.map((node) => node.script('FLUSH')));
     await giveUp(side, 'toServer');
@@ -66,7 +65,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a request that a client which is no plain connection sends after its release is released again', async () => {
+  test('if a client delivers a request only after its release, the lock is released once more', async () => {
     const side = await world.connected();
     const { promise: released, resolve } = Promise.withResolvers<void>();
     const [nodes, acquired]: [NodeConfig[], Promise<unknown>[]] = [[], []];
@@ -94,7 +93,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test("requests from a client's offline queue lock no client out once its node is there", async () => {
+  test('acquisitions that were given up in the offline queue of a client lock no other client out later', async () => {
     const client = { maxRetriesPerRequest: null } as const;
     const late = await world.side({ client, before: (door) => door.refuse() });
     const controller = new AbortController();
@@ -147,7 +146,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
         expect(won.remainingMs()).toBeGreaterThan(0);
         expect(await won.release()).toBe('released');
       }
-      // A request from before the abort may arrive after it.
+      // A request that was sent before the abort may arrive only now.
       await turn();
       await side.untilAnswered();
       await world.untilClean();
@@ -155,7 +154,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await fc.assert(property, { seed, numRuns: 40 });
   });
 
-  test('a lease that is over is never taken back, wherever it is extended from (RedLock.net#48, redis-semaphore#175)', async () => {
+  test('no extension brings back a lease that is over, neither by its holder nor by another process (RedLock.net#48, redis-semaphore#175)', async () => {
     const [side, elsewhere] = [await world.connected(), await world.connected()];
     const lease = await side.lock.acquire('x', { ttlMs: 500 });
     const held = { resource: 'x', owner: lease.owner };
@@ -171,7 +170,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await Promise.all(lost.map((lockTable) => lockTable.free('x')));
     await expect(half.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     expect(half.signal.reason).toBeInstanceOf(LeaseLostError);
-    // Locks that a minority still held are released, too.
+    // The failed extension also releases the lock on the minority that still held it.
     await world.untilClean();
   });
 
@@ -193,7 +192,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   test("a release after the end is 'expired', is no error, and leaves the next holder's lock alone (redlock#65, redlock#168, redlock#362, etcd#22082)", async () => {
     const [side, elsewhere] = [await world.connected(), await world.connected()];
     const lease = await side.lock.acquire('x', { ttlMs: 500 });
-    // One node may end the lease later than a majority, and would not have the next holder's lock.
+    // Waits for all nodes: one may end the lease later than a majority, and refuse the next holder.
     await until(async () => (await world.holders('x')) === 0);
     await using _ = await elsewhere.lock.acquire('x', { ttlMs: TTL_MS });
     await until(async () => (await world.holders('x')) === count);

@@ -6,7 +6,7 @@ const STEPS = [...COMMANDS, 'duplicate', 'subscribe', 'message'];
 const MOMENTS = ['before', 'on its way', 'after'];
 
 test.each([1, 3])(
-  'connections that are lost at any step leave outcomes, and no unhandled rejection or error: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
+  'if connections are lost at any step, each call has an outcome, and no rejection is unhandled: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
   { timeout: 60_000 },
   async (count) => {
     await using service = await startLocalRedis(count);
@@ -25,7 +25,7 @@ test.each([1, 3])(
     // A single node needs no confirmation.
     const steps = STEPS.filter((step) => step !== 'confirm' || count > 1);
     const moments = steps.flatMap((step) => MOMENTS.map((moment) => `${step} ${moment}`));
-    // A message arrives at once, so it is never on its way.
+    // The program does not send messages, it gets them. So it sees none on its way.
     moments.splice(moments.indexOf('message on its way'), 1);
     expect(lines.map((line) => JSON.parse(line))).toEqual([
       [...moments, 'connect before'].toSorted(),

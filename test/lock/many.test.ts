@@ -15,18 +15,18 @@ beforeAll(async () => {
 });
 afterAll(() => redis?.stop());
 
-test('a short lease is no more work for a process that holds 10,000 long ones', async () => {
+test('a short lease costs a process no more work if the process also holds 10,000 long leases', async () => {
   const ports = redis.nodes.map(({ port }) => port);
   const order = { ports, keyPrefix: `{${randomUUID()}}:`, held: 10_000 };
   const { stdout } = await promisify(execFile)(process.execPath, [CHILD, JSON.stringify(order)]);
   const { alone, besideMany, held } = JSON.parse(stdout);
   expect(held).toBe(10_000);
   expect(alone).toBeGreaterThan(0);
-  // A node may be late now and then. The client then asks the remaining nodes.
+  // The factor 2 allows for late nodes: then the client asks the remaining nodes, too.
   expect(besideMany).toBeLessThan(2 * alone);
 }, 120_000);
 
-test('a lease of a test with fake timers that never fire does not affect other leases', async () => {
+test('a lease whose fake timer never fires does not keep other leases from ending', async () => {
   const clients = redis.nodes.map(({ port }) => new Redis(port));
   const nodes = clients.map((client, at) => ({ name: `node-${at}`, client }));
   await using redlock = new Redlock({ nodes, keyPrefix: `{${randomUUID()}}:` });

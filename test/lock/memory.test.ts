@@ -27,8 +27,8 @@ async function limitMemory(admins: readonly Redis[], roomBytes: number): Promise
 }
 
 /**
- * Locks new names until one is refused that is asked for alone. Returns the number of names that
- * were locked.
+ * Locks new names, first many at once and then one at a time, until one is refused. Returns the
+ * number of names that were locked.
  */
 async function fill(lock: Redlock): Promise<{ names: number; refusal: unknown }> {
   let names = 0;
@@ -52,7 +52,7 @@ async function tokenOf(lock: Redlock, name: string, waitMs = 0): Promise<bigint>
 }
 
 test.each([1, 3])(
-  '%i full nodes report it, keep the held locks, and recover by themselves',
+  '%i nodes with full memory say so, keep the held locks, and recover by themselves',
   {
     timeout: 60_000,
   },
@@ -88,7 +88,7 @@ test.each([1, 3])(
     expect(await tokenOf(lock, 'before', 10_000)).toBeGreaterThan(before);
     expect(await tokenOf(lock, 'early', 10_000)).toBeGreaterThan(early?.token ?? 0n);
     expect(await lock.tryAcquire('kept', { ttlMs: 500 })).toMatchObject({ reason: 'held' });
-    // There is room for as many names again, once the old ones are gone.
+    // When the nodes have forgotten the old names, there is room for new ones.
     await until(async () => (await fill(lock)).names > names / 2);
     keeping.abort();
     expect(await lost).toBe('none');
@@ -116,7 +116,7 @@ test('status shows names and memory, and warns above three quarters', async () =
   expect(await lock.status()).toMatchObject([{ resources: 4 }]);
 });
 
-test('a node that restarts full votes again, and grants the names that it knows', async () => {
+test('a node that restarts with full memory votes again, and grants the names that it knows', async () => {
   await using service = await startLocalRedis(1, { persistence: 'aof' });
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   const lock = clients.lock(service.nodes);
@@ -128,7 +128,7 @@ test('a node that restarts full votes again, and grants the names that it knows'
   await expect(lock.acquire('y', { ttlMs: 500 })).rejects.toMatchObject({ code: 'memory-full' });
 });
 
-/** Extends the lease as its holder would. */
+/** Extends the lease again and again, as its holder would. */
 async function keep(
   lease: { extend(ttlMs: number): Promise<void> } | undefined,
   signal: AbortSignal,

@@ -47,7 +47,7 @@ function nodesOf({ servers, keyPrefix }: SetPlan, wrap = (client: Redis): Redis 
   return { keyPrefix, nodes: servers.map((at) => ({ name: `n${at}`, client: wrap(connect(at)) })) };
 }
 
-/** A client of one set, or of a set and the next one. */
+/** A client that is configured with one node set, or with a set and the next one. */
 function lockOf(present: SetPlan, next?: SetPlan, config: Partial<RedlockConfig> = {}): Redlock {
   const sets = next ? { ...nodesOf(present), next: nodesOf(next) } : nodesOf(present);
   const lock = new Redlock({ ...sets, ...config });
@@ -71,7 +71,7 @@ async function tokenOf(lock: Redlock, resource = 'x'): Promise<bigint> {
 }
 
 describe('a move to other nodes', () => {
-  test('keeps a lease: it is extended and released there, and nobody else gets it meanwhile', async () => {
+  test('keeps a lease: the holder extends and releases it on the next nodes, and no other client gets the lock', async () => {
     const client = lockOf(first(), second());
     const lease = await client.acquire('x', { ttlMs: TTL_MS });
     const others = await client.acquire(['a', 'b'], { ttlMs: TTL_MS });
@@ -91,7 +91,7 @@ describe('a move to other nodes', () => {
     expect(await tokenOf(late, 'b')).toBeGreaterThan(others.token);
   });
 
-  test('takes waiters along, in both directions, while tokens grow', async () => {
+  test('to more nodes, and then to fewer, takes waiters along, while tokens grow', async () => {
     const sets = [first(), five(), { keyPrefix: `{${id}/3}:`, servers: [2, 3, 4] }];
     const tokens: bigint[] = [];
     let holders = 0;
@@ -122,7 +122,7 @@ describe('a move to other nodes', () => {
     expect(new Set(tokens).size).toBe(tokens.length);
   });
 
-  test('is finished by any client, wherever its first process ends', async () => {
+  test('is finished by another process, at whatever request the first one ends', async () => {
     const states = new Set<string>();
     for (let calls = 0, isDone = false; !isDone; calls += 3) {
       id = randomUUID();
@@ -135,7 +135,7 @@ describe('a move to other nodes', () => {
       isDone = ended?.state === 'done';
       const { state } = await client.moveStatus();
       states.add(state);
-      // Before the first seal, nothing has begun, and the present set serves.
+      // Before a node is sealed, the move has not begun, and the present set serves.
       if (state === 'not-begun') expect((await tokenOf(client, 'y')) > 0n).toBe(true);
       else if (state === 'begun') expect(await tokenOf(client, 'y')).toBeGreaterThan(lease.token);
       await move(lockOf(first(), second()));
@@ -146,7 +146,7 @@ describe('a move to other nodes', () => {
     expect([...states].sort()).toEqual(['begun', 'done', 'not-begun']);
   });
 
-  test('tells a client of the present set alone where the locks are', async () => {
+  test('refuses a client that knows only the old set, and says where the locks are now', async () => {
     const client = lockOf(first());
     await tokenOf(client);
     await move(lockOf(first(), second()));
@@ -154,7 +154,7 @@ describe('a move to other nodes', () => {
     expect(error).toMatchObject({ code: 'config-mismatch' });
     expect(error.message).toContain('this client has [n0, n1, n2]');
     expect(error.message).toContain(`to [n1, n2, n3] with the key prefix ${second().keyPrefix}`);
-    // Nothing starts the present set again.
+    // Even an operator cannot start the old set again.
     expect(await client.readmit({ force: true })).toMatchObject({ ok: false });
     const [status] = await client.status();
     expect(status).toMatchObject({ noVote: 'sealed' });
@@ -185,7 +185,7 @@ describe('a move to other nodes', () => {
     );
   });
 
-  test('carries no lease whose release reaches a sealed node', async () => {
+  test('does not keep a lease if its late release reaches a node that is sealed already', async () => {
     const late = Promise.withResolvers<void>();
     const hold = (client: Redis): Redis => {
       if (client.options.port !== service.nodes[2]?.port) return client;
@@ -205,7 +205,7 @@ describe('a move to other nodes', () => {
     const lease = await client.acquire('x', { ttlMs: 60_000 });
     await lease.extend(60_000);
     expect(await lease.release()).toBe('released');
-    // Without an answer of n0, the lease of n2 may be valid.
+    // The release has not reached n2, and n0 is silent: the lease may be valid, so it is carried.
     await service.nodes[0]?.pause();
     await move(lockOf(first(), second()));
     const other = lockOf(second());
@@ -214,7 +214,7 @@ describe('a move to other nodes', () => {
     expect(await tokenOf(other)).toBeGreaterThan(lease.token);
   });
 
-  test('is followed through several sets, also by a client that was idle meanwhile', async () => {
+  test('can follow another move: clients reach the last set, even one that was idle during all moves', async () => {
     const sets = [first(), second(), five(), { keyPrefix: `{${id}/3}:`, servers: [2, 3, 4] }];
     const chain = (): RedlockConfig => {
       const [present, ...following] = sets.map((plan) => nodesOf(plan));
@@ -236,18 +236,20 @@ describe('a move to other nodes', () => {
     await lease.extend(TTL_MS);
     expect(await lease.release()).toBe('released');
     expect(await tokenOf(idle, 'y')).toBeGreaterThan(last);
-    // The move to a set that has moved on is done.
+    // The first move counts as done, although the locks have moved on since.
     expect(await lockOf(first(), second()).move()).toMatchObject({ state: 'done' });
     expect(() => lockOf(first(), undefined, { ...chain(), keyPrefix: `{${id}/3}:` })).toThrow(
       /key prefix that was never used/,
     );
   });
 
-  test('goes on if another move has sealed a minority, and that one is refused', async () => {
+  test('goes on if a rival move has sealed a minority of the nodes, and then the rival is refused', async () => {
     const token = await tokenOf(lockOf(first()));
     const third = { keyPrefix: `{${id}/4}:`, servers: [1, 2, 4] };
     const late = Promise.withResolvers<void>();
-    /** SEAL does not reach n0, and it reaches the node at `at` late. */
+    /**
+     * Loses every SEAL to n0, and delays those to the node `at`. So each move seals one node first.
+     */
     const far = (at: number) => (client: Redis) => {
       const send = client.evalsha.bind(client);
       const portOf = (server: number) => service.nodes[server]?.port;
@@ -278,7 +280,7 @@ describe('a move to other nodes', () => {
     expect(await tokenOf(lockOf(first(), second()))).toBeGreaterThan(token);
   });
 
-  test('keeps the next set from starting by itself', async () => {
+  test('that has not sealed a node yet keeps the next set from granting locks by itself', async () => {
     await tokenOf(lockOf(first()));
     const reached = Promise.withResolvers<void>();
     void new Redlock(mortal(Number.POSITIVE_INFINITY, reached.resolve)).move();

@@ -4,14 +4,14 @@ import { PostgresLock } from '@fenced/lock/postgres';
 import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { describe, expect, test } from 'vitest';
 
-/** Fails if a client or a pool is asked for anything. */
+/** A method of a client or of a pool, which no test may call. */
 const sent = (): never => {
   throw new Error('something was sent');
 };
 const client = { evalsha: sent, eval: sent };
 const nodes = [{ name: 'a', client }];
 const pool = { connect: sent, query: sent };
-/** Calls without types, as in JavaScript or after a change from another library. */
+/** Calls a method with a value of a wrong type, as programs in JavaScript may. */
 const call = (run: (value: never) => unknown, value: unknown): unknown => run(value as never);
 
 describe.each([

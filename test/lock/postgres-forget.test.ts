@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { asNewRole, connect, createDatabase } from '../store/harness/postgres-support.js';
 import { until } from './harness/redlock-nodes.js';
 
-/** With low tokens, the clock does not hide a missing floor. */
+/** Low tokens show a missing floor: without `firstToken`, the clock would be above all of them. */
 const firstToken = 1n;
 
 async function openLock(config: Omit<PostgresLockConfig, 'pool'> = {}) {
@@ -80,7 +80,7 @@ test.each(['read committed', 'repeatable read', 'serializable'])(
         if (set.length === 0) continue;
         const attempt = await lock.tryAcquire(set, { ttlMs: 10_000 });
         if (!attempt.ok) {
-          // Ten tries may be rolled back if snapshots last for a whole transaction.
+          // With one snapshot for a whole transaction, all ten tries may end with a conflict.
           if (attempt.reason !== 'held')
             expect(attempt.nodes[0]?.error).toMatchObject({ code: '40001' });
           continue;
@@ -130,7 +130,7 @@ test('a crash after the floor was raised, or within a step, loses no token', asy
   expect(await tokenOf(lock, 'x')).toBeGreaterThan(next);
 });
 
-test('a snapshot from before a name was locked and forgotten gets no token', async () => {
+test('a transaction whose snapshot is older than the lock and the forgetting of a name gets no token', async () => {
   const { lock, pool } = await openLock();
   const client = await pool.connect();
   await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ; TABLE fenced_lock.floor');

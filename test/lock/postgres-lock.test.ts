@@ -29,7 +29,7 @@ test('tokens begin at the clock, and still grow after the last rows are lost', a
   const lease = await lock.acquire('x', { ttlMs: 1_000 });
   expect(lease.token).toBeGreaterThan(beforeUs);
   expect(lease.token).toBeLessThan(beforeUs + 60_000_000n);
-  // A failover to an asynchronous replica may do this.
+  // A failover to an asynchronous replica may lose rows.
   await pool.query('DELETE FROM fenced_lock.lease');
   const next = await lock.acquire('x', { ttlMs: 1_000 });
   expect(next.token).toBeGreaterThan(lease.token);
@@ -49,7 +49,7 @@ test('the token of a lease fences writes in the same database', async () => {
   await expect(late).rejects.toMatchObject({ code: 'stale-token' });
 });
 
-test('a release wakes a waiter before its time is over', async () => {
+test('a release wakes a waiter at once, before the waiter looks again by itself', async () => {
   const { lock, pool } = await openLock();
   const other = new PostgresLock({ pool });
   // Without notifications, a waiter looks once a second: ten hand-overs would take 10 s.
@@ -80,7 +80,7 @@ test('a lost LISTEN is renewed while a client waits', async () => {
   await until(async () => ![undefined, first].includes(await listener()));
   await lease.release();
   await (await next).release();
-  // No client waits any more. postgres.js keeps the connection.
+  // When no client waits, the connection is given back. Only postgres.js keeps it open.
   if ('totalCount' in pool) await until(async () => (await listener()) === undefined);
 });
 
@@ -103,7 +103,7 @@ test('a release notifies only if a client waits for it', async () => {
   const end = 'end of the test';
   await pool.query(`NOTIFY fenced_lock, '${end}'`);
   await until(async () => heard.includes(end));
-  // Notifications for `y`, and for `x` again: clients waited for them a moment before.
+  // The second release also notifies for `x` and `y`, because the rows are still marked as awaited.
   expect(heard.toSorted()).toEqual([end, 'x', 'x', 'y']);
   await ear.end();
 });
@@ -145,7 +145,7 @@ test('more callers than the server can serve still get leases', async () => {
     while (performance.now() < endMs) {
       const result = await lock.tryAcquire(`x${caller}`, { ttlMs: 300 });
       if (!result.ok) continue;
-      // The first leases are granted before the queue is long.
+      // Counts only the last second, when the queue of callers is long.
       if (performance.now() > endMs - 1_000) granted += 1;
       await result.lease.release();
     }
@@ -155,13 +155,13 @@ test('more callers than the server can serve still get leases', async () => {
   await lock.close();
 });
 
-test('a program that stood still reads the answer before it gives up', async () => {
+test('a program that stood still longer than the time limit reads an answer that has come, before it gives up', async () => {
   const { lock } = await openLock();
-  // The server itself may be late.
+  // Repeats, because the server itself may be late.
   await until(async () => {
     const attempt = lock.tryAcquire('x', { ttlMs: 2_000 });
-    // The request was sent, unless the pool had to connect first. postgres.js sends it a turn
-    // later.
+    // By now the request was sent, unless the pool had to connect first. postgres.js needs a second
+    // turn of the event loop.
     await setImmediate();
     await setImmediate();
     // Longer than the limit for an answer.
@@ -176,7 +176,7 @@ test('a program that stood still reads the answer before it gives up', async () 
 test('a missing schema and a missing right are errors with the remedy', async () => {
   const url = await createDatabase();
   const lock = new PostgresLock({ pool: connect(url.href) });
-  // Fails at once, because waiting does not help.
+  // The call fails at once, because waiting does not help.
   const startedMs = performance.now();
   const attempt = lock.acquire('x', { ttlMs: 500, waitMs: 20_000 });
   await expect(attempt).rejects.toMatchObject({ code: 'not-installed' });

@@ -7,11 +7,11 @@ import { connect, LockWorld, nameOf, type Side } from './harness/world.js';
 
 /** Far longer than a test may last, so leftovers show. */
 const TTL_MS = 60_000;
-/** Milliseconds for the answers of the first nodes. */
+/** Milliseconds after which the client asks the remaining nodes if the first have not answered. */
 const PATIENCE_MS = 20;
 const CYCLES = 100;
 
-/** Asks the remaining nodes only after the first have answered, however late they are. */
+/** A runtime under which the client never asks the remaining nodes because the first are late. */
 const patient: Runtime = {
   ...systemRuntime,
   after: (delayMs, callback, background) =>
@@ -40,7 +40,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const side = await world.busy({ runtime: patient });
     for (;;) {
       const lease = await side.lock.acquire(x, { ttlMs });
-      // No request to the other nodes is on its way then.
+      // Afterwards, no request to any node is on its way.
       await side.untilAnswered();
       if ((await world.holders(x)) === majority) return { side, lease };
       await lease.release();
@@ -66,10 +66,10 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     return (await world.scripts()).map((number, at) => number - (before[at] ?? 0));
   }
 
-  test('a lease that is soon released concerns a majority, and one that is kept concerns all nodes', async () => {
+  test('a lease that is soon released is on a majority only, and one that is kept is on all nodes', async () => {
     const side = await world.busy();
-    // The remaining nodes are asked once a second, too. They are also asked if a node happens to be
-    // late, or if a lease is kept for longer.
+    // Repeats, because the remaining nodes are also asked once a second, if a node is late, or if a
+    // lease is kept for longer.
     await until(async () => {
       const ran = await scriptsOf(side);
       const [most, least] = [ran.slice(0, majority), ran.slice(majority)];
@@ -82,8 +82,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a program that stood still reads the answers that have come before it takes a node for late', async () => {
-    // Without doors: they would stand still with the program.
+  test('a program that stood still first reads the answers that have come, and so takes no node for late', async () => {
+    // Connects without proxies, because the proxies of this process would stand still, too.
     using clients = new DisposableStack();
     const nodes = world.servers.map(({ port }, at) => {
       const client = clients.adopt(connect(port), (one) => one.disconnect());
@@ -93,7 +93,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const cycle = async (standStill: () => void): Promise<number | undefined> => {
       const before = await world.scripts();
       const attempt = lock.acquire(x, { ttlMs: TTL_MS });
-      // The request was sent.
+      // After this turn of the event loop, the request was sent.
       await setImmediate();
       standStill();
       await (await attempt).release();
@@ -103,7 +103,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       const untilMs = performance.now() + 3 * PATIENCE_MS;
       while (performance.now() < untilMs);
     };
-    // The last node is asked once a second, too, and if another one happens to be late.
+    // Repeats, because the last node is also asked once a second, and if another node is late.
     await until(async () => (await cycle(() => {})) === 0 && (await cycle(block)) === 0);
   });
 
@@ -124,7 +124,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const side = await world.busy();
     const [node] = world.servers;
     await node?.pause();
-    // A cycle may be late for another reason, too.
+    // Some cycles may be late for other reasons.
     await until(async () => (await cycles(side)) < CYCLES / 10);
     await node?.wake();
     await until(async () => {
@@ -165,7 +165,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a release that one of a bare majority does not answer does not wait for it', async () => {
+  test('if the lock is on a bare majority, a release does not wait for one of its nodes that is silent', async () => {
     const side = await world.busy({ runtime: { ...systemRuntime } });
     side.doors.at(-1)?.hold('toServer');
     const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
@@ -177,7 +177,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that is over counts as released only if a majority still held it', async () => {
+  test('the release of a lease that is over reports `released` only if a majority still held it', async () => {
     const { side, lease } = await barelyHeld(2_000);
     const [lockTable] = world.lockTables;
     await lockTable?.take(x, (await lockTable.ownerOf(x)) ?? '', TTL_MS);
@@ -224,7 +224,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a node that is not needed and loses its memory is noticed, and has a vote again', async () => {
+  test('a node that loses its memory votes again, even if no acquisition needs it', async () => {
     await world.renew({ maxTtlMs: 1_000 });
     const side = await world.busy({ config: { maxTtlMs: 1_000 } });
     await world.admins.at(-1)?.del(`${world.keyPrefix}node`);
@@ -240,24 +240,25 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     ['one that has just asked all nodes', () => world.busy(), majority],
     ['one that asks all nodes', () => world.connected(), count],
   ])(
-    'a waiter for a lock that a majority holds takes none of the remaining nodes, and does not obstruct the holder: %s',
+    'a waiter for a lock that is on a bare majority does not take the remaining nodes from the holder: %s',
     async (_, open, asked) => {
       const { lease } = await barelyHeld();
       const waiter = await open();
       const waiting = waiter.lock.acquire(x, { ttlMs: TTL_MS, waitMs: TTL_MS });
       const owners = () => Promise.all(world.lockTables.map((lockTable) => lockTable.ownerOf(x)));
       await until(async () => (await world.keys(/^queue:/)).length >= asked);
-      // The release of its first acquisition, which was refused, may still be on its way.
+      // The waiter's first acquisition was refused. Its release on these nodes may still be on its
+      // way.
       await until(async () => (await owners()).slice(majority).every((owner) => owner === null));
       const other = await world.connected();
       expect(await other.lock.tryAcquire(x, { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
-      // Failed tries may have got a higher token there, which would look like another lease.
-      // Another test covers that.
+      // Failed tries may have raised the tokens of these nodes. A higher token would look like a
+      // lease of another client, so it is set back. Another test covers that case.
       for (const lockTable of world.lockTables.slice(majority)) await lockTable.setToken(x, 1n);
       const extendedMs = performance.now();
       await lease.extend(TTL_MS);
       await until(async () => new Set(await owners()).size === 1);
-      // Sooner than a grace period ends.
+      // The time is less than the grace period of the waiter, so the waiter did not have to expire.
       expect(performance.now() - extendedMs).toBeLessThan(1_500);
       expect(await owners()).toEqual(Array(count).fill(lease.owner));
       expect(await lease.release()).toBe('released');
@@ -268,7 +269,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     },
   );
 
-  test('the remaining nodes are not asked again once others may have released the lease', async () => {
+  test('a client does not copy a lease to the remaining nodes once its owner id is known to other processes', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
     const inTheWay = world.lockTables.slice(majority);
@@ -278,16 +279,16 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const other = await world.connected();
     expect(await other.lock.release({ resource: x, owner })).toBe('released');
     for (const lockTable of inTheWay) await lockTable.free(x);
-    // Twice the pause before a backfill would be tried again.
+    // Waits longer than the pause after which the client would copy the lease again.
     await sleep(2 * PATIENCE_MS);
     await side.untilAnswered();
     expect(await world.keys(/^lock:/)).toEqual([]);
     expect(await lease.release()).toBe('expired');
   });
 
-  test('a lease is not extended by nodes that may have been held by another in between', async () => {
+  test('an extension fails if another client may have held the lock between two votes', async () => {
     const { lease } = await barelyHeld();
-    // One of these nodes lost its lock, so another client got a majority and released it.
+    // Simulates that: one node lost its lock, and another client won with it and the other nodes.
     await world.lockTables[0]?.free(x);
     for (const lockTable of world.lockTables.slice(majority)) {
       await lockTable.setToken(x, lease.token + 1n);
@@ -296,7 +297,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that is extended at once is held by all nodes for as long as it lasts now', async () => {
+  test('a lease that is extended right after its acquisition gets its new end on all nodes', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire(x, { ttlMs: 1_000 });
     await lease.extend(TTL_MS);
@@ -308,7 +309,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   });
 });
 
-test('a client that will not connect any more ends the acquisition: its own limit keeps no process alive', async () => {
+test('if its client has given up connecting, an acquisition fails before any time limit', async () => {
   const client = connect(1, { retryStrategy: () => null });
   await using lock = new Redlock({ nodes: [{ name: 'n', client }] });
   const startedMs = performance.now();

@@ -11,9 +11,11 @@ const WORKERS = new URL('./harness/waiting-workers.ts', import.meta.url);
 const TTL_MS = 60_000;
 /** The TTL, and so the grace period, of a waiter for a short lease. */
 const GRACE_MS = 600;
-/** The TTL of a holder that crashed: long enough for two others to enqueue meanwhile. */
+/** The TTL of a holder that crashes: long enough that two waiters enqueue before its end. */
 const CRASHED_TTL_MS = 2_000;
-/** A waiter in the holder's process may be served before others that came this much earlier. */
+/**
+ * A waiter in the holder's process may be served before waiters that came up to so much earlier.
+ */
 const TOGETHER_MS = 50;
 /** The number of leases of each worker. */
 const ROUNDS = 4;
@@ -37,7 +39,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   afterAll(() => world?.[Symbol.asyncDispose]());
   beforeEach(() => world.renew());
 
-  /** Starts a program whose workers want the lock of `x`. */
+  /** Starts a process whose workers lock `x` again and again. */
   const startWorkers = (
     more: { ttlMs: number; workers: number; holdMs: number; rounds: number },
     onServed: (served: Served) => void = () => {},
@@ -75,8 +77,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const often = new Map(leases.map(({ worker }) => [worker, 0]));
     for (const [at, current] of leases.entries()) {
       expect(current.servedMs).toBeGreaterThan(leases[at - 1]?.leftMs ?? 0);
-      // Successive waiters of one process get the lock by one decision of the nodes, made when the
-      // first of them gets it.
+      // The nodes decide once for successive waiters of one process: when the last lease of another
+      // process has ended.
       const before = leases.slice(0, at).findLast((one) => processOf(one) !== processOf(current));
       const calledMs = before?.leftMs ?? 0;
       expect(leases.slice(at + 1).filter((later) => isAhead(later, current, calledMs))).toEqual([]);
@@ -99,8 +101,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilWaiting(2);
     const waiting = wait(side, 'x');
     await world.untilWaiting(3);
-    // The killed waiter loses its position because it is silent. The stopped one lets its grace
-    // period pass.
+    // The killed waiter is silent, so it loses its position. The stopped one becomes the successor,
+    // and does not answer within its grace period.
     const killedMs = performance.now();
     await killed.kill();
     await world.untilWaiting(2);
@@ -109,12 +111,12 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const releasedMs = performance.now();
     expect(await lease.release()).toBe('released');
     const next = await waiting;
-    // A majority has granted the lock: the others do so a little later.
+    // A majority has granted the lock. The other nodes may do so a little later.
     await until(async () => (await world.keys(/^waiter:/)).length === 0);
     expect(performance.now() - releasedMs).toBeLessThan(GRACE_MS * 3);
 
-    // It may believe that it is the head of the queue. It is refused as long as another holds the
-    // lock.
+    // The stopped waiter may believe that it is the head of the queue. The nodes refuse it as long
+    // as another client holds the lock.
     await stopped.wake();
     await world.untilWaiting(1);
     next.ensure();
@@ -125,7 +127,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('the lock of a holder that crashed goes to the head of the queue when its lease is over', async () => {
+  test('when the lease of a crashed holder is over, the lock goes to the head of the queue', async () => {
     const [holder, one, two] = [
       await world.connected(),
       await world.connected(),
@@ -154,7 +156,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a waiter whose messages are lost asks by the clock, and is served', async () => {
+  test('a waiter whose wake-up messages are lost polls, and is served', async () => {
     const holder = await world.connected();
     const silent = await Promise.all(world.servers.map((server) => TcpProxy.start(server)));
     await using doors = new AsyncDisposableStack();
@@ -173,7 +175,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a waiter that cannot subscribe, or may not, waits by the clock', async () => {
+  test('a waiter whose client cannot subscribe, or may not, polls', async () => {
     const holder = await world.connected();
     const deaf = await world.connected();
     const nodes = deaf.clients.map((client, at) => ({
@@ -192,7 +194,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
       await world.untilWaiting(1);
       await lease.release();
       const served = await waiting;
-      // It cannot notify others either.
+      // This client cannot publish either, so the next waiter must poll, too.
       const next = wait(holder, 'x', GRACE_MS);
       await world.untilWaiting(1);
       await served.release();
@@ -240,17 +242,17 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await Promise.all(ends);
     const gaveUpMs = performance.now();
     await world.untilWaiting(1);
-    // No position had to expire.
+    // The waiters left the queue by themselves: no position had to expire.
     expect(performance.now() - gaveUpMs).toBeLessThan(1_000);
     const releasedMs = performance.now();
     await lease.release();
     await (await waiting).release();
-    // No grace period had to end first.
+    // The waiter was served at once, and not after the grace period of another one.
     expect(performance.now() - releasedMs).toBeLessThan(1_000);
     await world.untilClean();
   });
 
-  test('a closed service has given up its positions, so its clients may be disconnected', async () => {
+  test('when close resolves, the waiters have left all queues, so the clients may be disconnected', async () => {
     const [holder, ending] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const closed = expect(wait(ending, 'x')).rejects.toMatchObject({ code: 'closed' });
@@ -287,7 +289,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     for (const client of side.clients) expect(await client.ping()).toBe('PONG');
   });
 
-  test('overlapping sets are handed over as they become free, and no waiter waits for ever', async () => {
+  test('waiters for overlapping sets are all served, each as soon as its whole set is free', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const all = await holder.lock.acquire(['a', 'b', 'c'], { ttlMs: TTL_MS });
     const sets = [['a', 'b'], ['b', 'c'], ['a'], ['c', 'a'], ['b']];
@@ -373,7 +375,7 @@ describe('of 3 nodes', () => {
     },
   );
 
-  test('a subscribed connection that breaks, and is closed while it subscribes again, rejects nowhere', async () => {
+  test('no rejection is unhandled if a subscribed connection is closed while it reconnects', async () => {
     const unheard: unknown[] = [];
     const note = (reason: unknown): unknown => unheard.push(reason);
     const [holder, side] = [await world.connected(), await world.connected()];
@@ -411,7 +413,7 @@ describe('of 3 nodes', () => {
   });
 
   test('1,000 waiters for one lock are all served, and leave nothing behind', async () => {
-    // With leases that outlast a slow machine: the lock must be held until all waiters are queued.
+    // The long TTL is for slow machines: the lock must be held until all waiters are queued.
     await world.renew();
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
@@ -423,7 +425,8 @@ describe('of 3 nodes', () => {
       holders -= 1;
       await held.release();
     });
-    // Unlike `untilWaiting`, this counts a waiter whose renewal is late, and lists no keys.
+    // Unlike `untilWaiting`, this counts waiters that are late to renew, and does not list all
+    // keys.
     await until(async () => (await world.queueLengths('x')).every((length) => length === 1_000));
     await lease.release();
     await Promise.all(waiting);

@@ -22,7 +22,7 @@ afterEach(() => {
   clients[Symbol.dispose]();
 });
 
-/** Servers by index. The list has as many as were asked for. */
+/** Three servers, by index. */
 type Three = readonly [LocalRedisNode, LocalRedisNode, LocalRedisNode];
 
 async function startThree(persistence: 'none' | 'aof' = 'none', hasMovableClock = false) {
@@ -35,7 +35,7 @@ async function restart(node: LocalRedisNode, data: 'kept' | 'none'): Promise<voi
   await node.start(data);
 }
 
-/** Acquires and releases. A node that was not awaited may still work on it. */
+/** Acquires and releases a lock. A node that the client did not wait for may still be at work. */
 async function tokenOf(lock: ReturnType<Clients['lock']>, resource: string, ttlMs = 100) {
   const lease = await lock.acquire(resource, { ttlMs, waitMs: 10_000 });
   await lease.release();
@@ -53,7 +53,7 @@ describe('a node that lost its memory', () => {
     while (!(await clients.memory(nodes[2])).hasPromised) await tokenOf(lock, 'y');
     const highest = await tokenOf(lock, 'y');
     expect(await clients.memory(nodes[2])).toMatchObject({ isVoting: false });
-    // From here on no client acquires: one client that has met the node is enough.
+    // No client acquires any more: the client that has met the node readmits it by itself.
     await clients.untilVoting(nodes[2]);
     const tookMs = performance.now() - startedMs;
     expect(tookMs).toBeGreaterThan(LEASE_MS);
@@ -67,7 +67,7 @@ describe('a node that lost its memory', () => {
     await nodes[0].wake();
   });
 
-  test('stays out for a lease that is longer than the client that brings it back would grant', async () => {
+  test('stays out for the longest lease, even if the client that readmits it would only grant shorter ones', async () => {
     await using service = await startThree();
     const { nodes } = service;
     const lease = await clients.lock(nodes).acquire('x', { ttlMs: LEASE_MS });
@@ -121,7 +121,7 @@ describe('a node that lost its memory', () => {
     const LONG_MS = 60_000;
     const before = await tokenOf(lock, 'x', LONG_MS);
     await Promise.all(nodes.map((node) => restart(node, 'kept')));
-    // The next acquisition needs at least two of them, so they vote again.
+    // The next acquisition succeeds only if at least two nodes vote again.
     const after = await tokenOf(lock, 'x', LEASE_MS);
     expect(after).toBeGreaterThan(before);
     await clients.untilVoting(...nodes);
@@ -138,7 +138,7 @@ describe('a node that lost its memory', () => {
   });
 });
 
-test('nodes without a vote one after the other, while a majority voted all the time, keep their generations', async () => {
+test('a round that sees two nodes without a vote, one after the other, does not begin a new generation of all nodes', async () => {
   await using service = await startThree();
   const [n0, n1, n2] = service.nodes;
   await using link = await TcpProxy.start(n2);
@@ -157,7 +157,7 @@ test('nodes without a vote one after the other, while a majority voted all the t
   const kept = [await generation(n0), await generation(n1)];
   await clients.connect(n2.port).flushall();
   link.release('toServer');
-  // It inspected again. If that came too late, the test would show nothing.
+  // The slow round succeeds, so it has inspected the nodes again.
   expect(await round).toEqual({ ok: true });
   while (!(await clients.memory(n2)).isVoting) await tokenOf(lock, 'x');
   expect([await generation(n0), await generation(n1)]).toEqual(kept);
@@ -179,7 +179,7 @@ function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   return { node, look };
 }
 
-test('a nomination replaces only one that its client has seen', async () => {
+test('a node accepts a nomination only if the client knows the present one', async () => {
   await using service = await startThree();
   const { node, look } = askedDirectly(service.nodes[0]);
   const nominate = async (seen: Inspection, incarnation: string, generation: number) =>
@@ -206,7 +206,7 @@ test('a clock that goes back by an hour between INSPECT and ADMIT adds no wait o
   expect(reply).toEqual({ answer: 'too-early', leftMs: LEASE_MS });
 });
 
-test('the wait begins with the first ADMIT: until a majority has promised, an old master may extend leases', async () => {
+test('the recovery wait begins with the first ADMIT: before a majority has promised, an old master may extend leases', async () => {
   await using service = await startThree();
   const [server] = service.nodes;
   const { node, look } = askedDirectly(server);
@@ -250,7 +250,7 @@ describe('an old master', () => {
     await during.close();
     await replica.kill();
 
-    // For these clients it was never away, and it still believes that it votes.
+    // The old master was never away for these clients, and still believes that it votes.
     expect(await clients.memory(master)).toEqual({ ...first, waitedMs: expect.any(Number) });
     const isNew = async () => {
       const { isVoting, incarnation } = await clients.memory(master);
@@ -275,12 +275,12 @@ describe('close', () => {
     await restart(nodes[2], 'none');
     while (!(await clients.memory(nodes[2])).hasPromised) await tokenOf(lock, 'y');
     await lock.close();
-    // By its own clock it could vote since long ago, if a client asked for it.
+    // The recovery wait of the node has ended long ago, but no client lets the node vote.
     await until(async () => (await clients.memory(nodes[2])).waitedMs > LEASE_MS + LATE_MAX_MS);
     expect(await clients.memory(nodes[2])).toMatchObject({ isVoting: false });
   });
 
-  test('is not needed for a process to end while a node waits for its time', async () => {
+  test('is not needed: a process can end during the recovery wait of a node', async () => {
     await using service = await startThree();
     const { nodes } = service;
     // The recovery wait of the node is a minute, far beyond the time limit of this test.
@@ -298,7 +298,7 @@ describe('first start', () => {
   test('with firstToken by 20 processes at once never jumps to the clock', async () => {
     await using service = await startThree();
     const { nodes } = service;
-    // All of them have begun before a node can answer the first.
+    // The nodes are paused, so all processes have begun before the first answer.
     await Promise.all(nodes.map((node) => node.pause()));
     const lines: string[] = [];
     const starting = Array.from({ length: 20 }, (_, at) =>
@@ -361,7 +361,7 @@ describe('an error', () => {
 });
 
 describe('the advice of docs/tokens.md for other servers', () => {
-  test('new servers behind the old names, one after the other, keep the order of tokens; so does a loss of all of them', async () => {
+  test('tokens grow if servers are replaced one after the other under their names, and then all lose their memory', async () => {
     await using service = await startLocalRedis(6);
     const servers = [...service.nodes];
     const behind = servers.splice(0, 3);
@@ -387,7 +387,7 @@ describe('the advice of docs/tokens.md for other servers', () => {
     await higher();
   });
 
-  test('firstToken replaces the clock also after a loss of all nodes, so the next token is lower', async () => {
+  test('with firstToken, tokens begin anew after all nodes have lost their memory, so they go back', async () => {
     await using service = await startThree();
     const lock = clients.lock(service.nodes, { firstToken: 1_000n });
     const before = await tokenOf(lock, 'x');

@@ -31,7 +31,9 @@ afterEach(async () => {
   for (const node of service.nodes) if (node.pid === undefined) await node.start();
 });
 
-/** Programs that use the same lock service, over clients of their own. */
+/**
+ * Returns a function that starts one more program of the same lock service, with its own clients.
+ */
 function programs(open: Open, ports: readonly number[]): () => Promise<Redlock> {
   const keyPrefix = `{${randomUUID()}}:`;
   return async () => {

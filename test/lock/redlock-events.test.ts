@@ -45,7 +45,7 @@ test('all events of a lease and of its nodes are published on diagnostics channe
     expect(of('fenced:lock:readmitted').map((event) => (event as { node: string }).node)).toEqual(
       service.nodes.map(({ name }) => name),
     );
-    // Two of the nodes decided the acquisition.
+    // Two refusals decided that acquisition, so there is no event for the third node.
     const refused = { resources: ['x'], node: { answer: 'not-voting' } };
     expect(of('fenced:lock:node-refused')).toMatchObject([refused, refused]);
     expect(of('fenced:lock:acquire')).toEqual([

@@ -63,7 +63,7 @@ function groups(config: Partial<RedlockGroupsConfig> = {}, runtime?: Runtime): R
 
 const numberOf = (resource: string, count = COUNT): number => crc32(resource) % count;
 
-/** The first resource for which this holds. */
+/** The first of the names r0, r1, r2 … for which the condition is true. */
 function nameWhere(isWanted: (resource: string) => boolean): string {
   for (let at = 0; ; at += 1) if (isWanted(`r${at}`)) return `r${at}`;
 }
@@ -71,7 +71,7 @@ function nameWhere(isWanted: (resource: string) => boolean): string {
 const inEast = nameWhere((name) => numberOf(name) < 32);
 const inWest = nameWhere((name) => numberOf(name) >= 32);
 
-/** The script of PROMISE alone. */
+/** The digest of the script that runs a single PROMISE. */
 const { sha1: PROMISE } = scriptFor([{ command: { name: 'promise' } }]);
 
 async function refusalOf(lock: Lock, resource: string): Promise<QuorumError> {
@@ -128,7 +128,7 @@ describe('a map', () => {
 });
 
 describe('clients that are configured otherwise are refused by the nodes', () => {
-  test('with another number of virtual services, also where they share none', async () => {
+  test('with another number of virtual services, even if they lock other resources', async () => {
     const lock = groups();
     await takenAndGivenBack(lock, inEast);
     const other = groups({ virtualServices: 32, map: { east: '0-15', west: '16-31' } });
@@ -153,7 +153,7 @@ describe('clients that are configured otherwise are refused by the nodes', () =>
     expect(error.message).toContain('set up with [64 virtual services]');
   });
 
-  test('with virtual services on nodes that were used without', async () => {
+  test('with virtual services, on nodes that were set up without them', async () => {
     const { keyPrefix } = clients;
     const plain = new Redlock({ nodes: nodesOf('west'), keyPrefix });
     await takenAndGivenBack(plain, inEast);
@@ -162,7 +162,7 @@ describe('clients that are configured otherwise are refused by the nodes', () =>
     expect(error.message).toContain('without virtual services, with [west-0, west-1, west-2]');
   });
 
-  test('with another map, on the first use of a virtual service that another group has', async () => {
+  test('with another map, when they first use a virtual service that another group has already', async () => {
     await takenAndGivenBack(groups(), inEast);
     const other = groups({ map: { east: '32-63', west: '0-31' } });
     const error = await refusalOf(other, inEast);
@@ -173,7 +173,7 @@ describe('clients that are configured otherwise are refused by the nodes', () =>
     await using _ = await groups().acquire(inEast, { ttlMs: 5_000 });
   });
 
-  test('with another map at the same moment: at most one of two gets each lock', async () => {
+  test('with another map, even if both start at the same moment: at most one of the two gets each lock', async () => {
     for (const map of [HALVES, { east: '32-63', west: '0-31' }]) {
       const both = [groups(), groups({ map })];
       const names = Array.from({ length: 20 }, (_, at) => `at-once-${at}`);
@@ -190,7 +190,7 @@ describe('clients that are configured otherwise are refused by the nodes', () =>
   });
 });
 
-test('a Redlock is retired by a move, and virtual services on its nodes have higher tokens', async () => {
+test('after a move has retired a Redlock, virtual services on its nodes issue higher tokens', async () => {
   const { keyPrefix } = clients;
   const east = nodesOf('east');
   const old = new Redlock({ nodes: east, keyPrefix });
@@ -208,7 +208,7 @@ test('a Redlock is retired by a move, and virtual services on its nodes have hig
   expect(await takenAndGivenBack(next, inEast)).toBeGreaterThan(token);
 });
 
-test('of two clients with another map, the one that promises late gets nothing', async () => {
+test('of two clients with different maps, the one whose request for promises is late gets no lock', async () => {
   const late = Promise.withResolvers<void>();
   const reached = Promise.withResolvers<void>();
   const own = `${clients.keyPrefix}${COUNT}/${numberOf(inEast)}:`;
@@ -227,7 +227,7 @@ test('of two clients with another map, the one that promises late gets nothing',
     groups: { east: nodesOf('east'), west },
     map: { east: '32-63', west: '0-31' },
   });
-  // Load the scripts, so the promise below is an EVALSHA.
+  // Loads the scripts. So the delayed PROMISE is sent by EVALSHA, and the test can recognise it.
   await takenAndGivenBack(
     other,
     nameWhere((name) => numberOf(name) === 0),
@@ -251,9 +251,9 @@ describe('a set of resources in two groups', () => {
     for (const token of after) expect(token).toBeGreaterThan(set);
   });
 
-  test('is taken by a waiter that holds one part for longer than its TTL', async () => {
+  test('is taken by a waiter that has to hold its first part for longer than a TTL', async () => {
     const [holder, waiter, third] = [groups(), groups(), groups()];
-    // The part that is taken first is free, the other is held.
+    // The waiter takes the part in east first, which is free. The part in west is held.
     const last = await holder.acquire(inWest, { ttlMs: 30_000 });
     const waiting = waiter.acquire([inEast, inWest], { ttlMs: 1_500, waitMs: 20_000 });
     waiting.catch(() => {});
@@ -305,7 +305,7 @@ test('virtual services of a group share connections, subscriptions and timers', 
   expect(await subscribers()).toEqual([1, 1, 1, 1, 1, 1]);
   for (const lease of leases) await lease.release();
   for (const lease of await Promise.all(waiting)) await lease.release();
-  // One for ended leases, and one of each group for its subscriptions.
+  // One timer for ended leases, and one in each of the two groups for its subscriptions.
   await until(() => runtime.timers <= 3);
   await lock.close();
 });
@@ -326,7 +326,7 @@ test('status has every virtual service with its group, and readmit lets all of t
   expect(runtime.timers).toBe(0);
 });
 
-test('a group that is down stops its own virtual services only, and comes back', async () => {
+test('if a group is down, the virtual services of the other group go on', async () => {
   const lock = groups();
   await lock.readmit();
   const [first, second] = servers('west');
@@ -340,7 +340,7 @@ test('a group that is down stops its own virtual services only, and comes back',
   await takenAndGivenBack(lock, inWest);
 });
 
-test('a group that lost all memory begins again, and still refuses other numbers', async () => {
+test('a group that lost all memory begins again, and refuses clients with another number of virtual services', async () => {
   const lock = groups();
   const before = await takenAndGivenBack(lock, inWest);
   await restarted('west');
@@ -360,7 +360,7 @@ describe('a virtual service that moves to another group', () => {
   /** Another resource of the same virtual service. */
   const sibling = nameWhere((name) => name !== inEast && numberOf(name) === moving);
 
-  test('keeps its leases, and its tokens grow under clients that acquire it', async () => {
+  test('keeps its leases, and its tokens grow while clients acquire its locks', async () => {
     const acquiring = [groups({ next }), groups({ next }), groups({ next })];
     const kept = await groups({ next }).acquire(sibling, { ttlMs: 30_000 });
     const tokens: bigint[] = [];
@@ -396,9 +396,9 @@ describe('a virtual service that moves to another group', () => {
     );
   });
 
-  test('takes a set along whose waiter has one part already', async () => {
+  test('takes a waiter along that holds one part of a set already', async () => {
     const [holder, waiter] = [groups(), groups({ next })];
-    // The tokens of the first part are behind.
+    // The token of the part that the waiter holds is lower than that of the other part.
     const first = await takenAndGivenBack(holder, inEast);
     const last = await holder.acquire(inWest, { ttlMs: 30_000 });
     expect(last.token).toBeGreaterThan(first);
@@ -411,7 +411,7 @@ describe('a virtual service that moves to another group', () => {
     expect(set.token).toBeGreaterThan(last.token);
   });
 
-  test('never begins again where it was, and begins again where it is', async () => {
+  test('starts again on its new group after a loss of memory, and never again on its old group', async () => {
     await moveAll(groups({ next }));
     const before = await takenAndGivenBack(groups({ map: moved }), inEast);
     await restarted('west');

@@ -33,12 +33,12 @@ test.each([
   expect(judge([later, earlier])).toEqual(verdict);
 });
 
-test('the highest of all earlier tokens counts, not that of the acquisition just before', () => {
+test('a token is compared with the highest earlier token, not with the last one', () => {
   const history = [acquisition(0, 1, 9), acquisition(0, 2, 5), acquisition(3, 4, 7)];
   expect(judge(history)).toMatchObject({ verdict: 'violated', why: 'not above' });
 });
 
-test('acquisitions that overlap may come in either order, but not with one token', () => {
+test('tokens of overlapping acquisitions may have either order, but must differ', () => {
   expect(judge([acquisition(0, 5, 8), acquisition(4, 9, 7)])).toMatchObject({ verdict: 'grows' });
   expect(judge([acquisition(0, 5, 7), acquisition(4, 9, 7)])).toMatchObject({
     verdict: 'violated',
@@ -46,14 +46,14 @@ test('acquisitions that overlap may come in either order, but not with one token
   });
 });
 
-test('every resource has an order of its own, and a set is in the order of each of its members', () => {
+test('tokens of different resources are not compared, and a set counts for each of its resources', () => {
   const apart = [acquisition(0, 1, 9, 'a'), acquisition(2, 3, 5, 'b'), acquisition(4, 5, 9, 'b')];
   expect(judge(apart)).toMatchObject({ verdict: 'grows' });
   const joined = [acquisition(0, 1, 9, 'a', 'c'), acquisition(2, 3, 8, 'b', 'c')];
   expect(judge(joined)).toMatchObject({ verdict: 'violated', resource: 'c' });
 });
 
-test('the quick way finds a disorder exactly if a comparison of every pair does', () => {
+test('the checker finds a violation if and only if a comparison of every pair does', () => {
   const histories = fc.array(
     fc
       .record({ askedMs: fc.nat(12), tookMs: fc.nat(4), token: fc.nat(12) })

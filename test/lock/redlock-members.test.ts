@@ -44,7 +44,7 @@ function connect(port: number): Redis {
   return clients.connect(port);
 }
 
-/** Has the first nodes readmitted, as many as the service has. */
+/** Acquires once, and waits until all these servers vote. */
 async function votingEverywhere(lock: Redlock, servers: readonly Place[]): Promise<void> {
   const lease = await lock.acquire('x', { ttlMs: 100, waitMs: 10_000 });
   await lease.release();
@@ -70,7 +70,7 @@ describe('a difference of node names', () => {
     expect(error).toMatchObject({ code: 'config-mismatch' });
     const attempt = await other.tryAcquire('y', { ttlMs: 1_000 });
     expect(attempt).toMatchObject({ ok: false, reason: 'config-mismatch' });
-    // The client does not wait for the last node.
+    // These texts may name fewer nodes than `told`: a client does not wait for the last node.
     const first = told.slice(0, told.indexOf(' (only'));
     for (const text of [error.message, attempt.ok ? '' : attempt.hint]) {
       expect(text).toContain('this client has [a, b, d]');
@@ -105,7 +105,7 @@ describe('a difference of node names', () => {
     const error = await refusalOf(swapped);
     expect(error.message).toContain('node a was set up as b with [a, b, c]');
     expect(error.message).toContain('node b was set up as a with [a, b, c]');
-    // A name that is free for another node is no such difference.
+    // Both sides have the same names, so the error lists no name that only one side has.
     expect(error.message).not.toContain('only');
   });
 
@@ -129,15 +129,15 @@ describe('a difference of node names', () => {
 
   test('of a minority does not hide behind "too few nodes voted"', async () => {
     await votingEverywhere(named('ab', service.nodes.slice(2)), service.nodes.slice(2, 4));
-    // Two of these nodes belong to the other service. The first two have no vote while not all can
-    // answer.
+    // Two nodes belong to another service. The new nodes have no vote, because a first start needs
+    // all nodes.
     const error = await refusalOf(named('abcde'));
     expect(error).toBeInstanceOf(NoQuorumError);
     expect(error.message).toMatch(/members differ: .* was set up as a with \[a, b\]/);
     expect(error.message).not.toContain('readmit --force');
   });
 
-  test('is no reason to take the vote of a node away, also by force', async () => {
+  test('never takes the vote of a node away, even if the other client readmits with force', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const before = await hashOf(0);
     expect(await named('abd').readmit({ node: 'a', force: true })).toMatchObject({
@@ -182,7 +182,7 @@ describe('three of five servers that belong to another service', () => {
 
   test('are the error without waiting for a node that hangs', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
-    // With this runtime, a wait for a time limit never ends.
+    // With this runtime no timer fires. So a wait for the hanging node would never end.
     const runtime = { ...systemRuntime, after: () => () => {} };
     const nodes = [...'abcde'].map((name, at) => ({ name, client: connect(server(at).port) }));
     const five = new Redlock({ nodes, keyPrefix: clients.keyPrefix }, runtime);
@@ -192,7 +192,7 @@ describe('three of five servers that belong to another service', () => {
     });
   });
 
-  test('are the error if the other two are down: their failure comes first', async () => {
+  test('are the error if the other two are down, although those fail first', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const closed = (port: number): Redis => {
       const client = connect(port);
@@ -210,13 +210,14 @@ describe('three of five servers that belong to another service', () => {
 
   test('are the error if only the readmission sees them: of four nodes, two are new and two are not', async () => {
     await votingEverywhere(named('ab'), service.nodes.slice(0, 2));
-    // The new nodes are asked as all others are, but answer first.
+    // The client asks all four nodes, but the proxies hold the answers of the two used ones.
     const links = await Promise.all([0, 1].map((at) => TcpProxy.start(server(at))));
     try {
       const four = named('abcd', [...links, server(2), server(3)]);
       for (const link of links) link.hold('toClient');
       const attempt = four.tryAcquire('y', { ttlMs: 60_000 });
-      // It has lost because of the two new nodes, and inspects all.
+      // The acquisition has failed because of the two new nodes. Then the client inspects all
+      // nodes.
       await until(
         async () =>
           (await connect(server(2).port).hget(`${clients.keyPrefix}node`, 'seen_history')) !== null,
@@ -255,7 +256,7 @@ function ofVersion(version: number): (port: number) => Redis {
 }
 
 describe('another storage version', () => {
-  test('on the nodes refuses this client with both versions, and nothing there is changed', async () => {
+  test('on the nodes makes them refuse this client, with both versions in the error, and nothing is changed', async () => {
     const future = named('abc', service.nodes, ofVersion(FUTURE));
     await votingEverywhere(future, service.nodes.slice(0, 3));
     await using lease = await future.acquire('x', { ttlMs: 60_000 });
@@ -296,7 +297,7 @@ describe('another storage version', () => {
     expect(lease.remainingMs()).toBeGreaterThan(1_000);
   });
 
-  test('of a client is refused by the nodes of this one', async () => {
+  test('of a client makes the nodes of this version refuse that client', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const before = await Promise.all([0, 1, 2].map(hashOf));
     const future = named('abc', service.nodes, ofVersion(FUTURE));
@@ -337,7 +338,7 @@ describe('another storage version', () => {
 });
 
 describe('a replica that can be written', () => {
-  test('is no node: it is not readmitted, has no vote, and is named so', async () => {
+  test('does not count as a node: it is not readmitted, has no vote, and errors say that it is a replica', async () => {
     await using pair = await startLocalRedis(2, { args: ['--repl-diskless-sync-delay', '0'] });
     const [master, replica] = pair.nodes as unknown as readonly [LocalRedisNode, LocalRedisNode];
     const admin = connect(replica.port);
@@ -355,7 +356,7 @@ describe('a replica that can be written', () => {
       reason: expect.stringContaining('not-master: its server is a slave'),
     });
     expect(await admin.exists(`${clients.keyPrefix}node`)).toBe(0);
-    // As an operator who gives up that node: the others are a majority.
+    // An operator may give up the replica, because the other two nodes are a majority.
     expect(await lock.readmit({ force: true })).toEqual({ ok: true });
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
     expect((await lock.status())[2]).toMatchObject({
@@ -375,7 +376,7 @@ describe('a replica that can be written', () => {
     });
   });
 
-  test('that was readmitted while it was one has no vote any more, and a master that becomes one neither', async () => {
+  test('has no vote, even if an earlier version of the library has readmitted it, or it was a master', async () => {
     await using own = await startLocalRedis(1);
     const [node] = own.nodes as unknown as readonly [LocalRedisNode];
     const lock = named('a', [node]);
@@ -383,7 +384,7 @@ describe('a replica that can be written', () => {
     const admin = connect(node.port);
     await admin.config('SET', 'replica-read-only', 'no');
     await admin.replicaof('127.0.0.1', 1);
-    // A history as earlier versions of this library had readmitted it.
+    // Under such a history, earlier versions of this library readmitted a replica.
     const replid = /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1];
     for (const history of [replid, `slave${replid}`]) {
       await admin.hset(`${clients.keyPrefix}node`, { history, seen_history: history });

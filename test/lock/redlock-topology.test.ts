@@ -36,8 +36,8 @@ describe.each([1, 2, 4])('%i nodes', (count) => {
       await first?.kill();
       await first?.start(data);
       const after = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y'])];
-      // Of one or two nodes, each must vote, so a missing vote shows at once. Of four, one can be
-      // absent for a while.
+      // Services of one or two nodes need every vote, so the nodes vote already. Of four nodes, one
+      // may be absent for a while.
       while (!(await votesEverywhere(service.nodes))) await tokenOf(lock, 'z');
       const all = [...before, ...after, await tokenOf(lock, 'x')];
       expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
@@ -57,7 +57,7 @@ describe.each([1, 2, 4])('%i nodes', (count) => {
   });
 });
 
-/** Two plain servers, and a lock that has the given one for its third. */
+/** Starts two plain servers, and a lock over them and the given third node. */
 async function withTwoOthers(
   third: NodeConfig,
 ): Promise<
@@ -147,7 +147,8 @@ test('a replica has no vote, though it has the data of its master', async () => 
   await using lease = await open(master).acquire('x', { ttlMs: 20_000, waitMs: 10_000 });
   const lockTable = new LockTable(admin, keyPrefix);
   while ((await lockTable.ownerOf('x')) !== lease.owner) await admin.ping();
-  // Shorter than the remaining time, so the node need not write.
+  // A replica can only refuse writes. This extension is shorter than the remaining time, so a node
+  // would write nothing.
   const held = { resource: 'x', owner: lease.owner };
   await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
     /a: not-master, its server is a slave/,
@@ -163,7 +164,7 @@ async function used(): Promise<Set<string>> {
   return new Set([...calls].map(([, name = '']) => name.toLowerCase()));
 }
 
-/** The rules of the documented user for the locks. */
+/** The ACL rules that the documentation gives for a user of the locks. */
 async function documentedRules(): Promise<string> {
   const page = new URL('../../docs/redis-servers.md', import.meta.url);
   const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
@@ -180,8 +181,8 @@ async function clientOfUser({ port }: LocalRedisNode, rules: string): Promise<Re
 
 test('a user needs no more than the commands and keys that the documentation lists', async () => {
   const rules = await documentedRules();
-  // The commands of several calls at once, too. Without permission, these calls go one after the
-  // other.
+  // The list includes the command for several calls in one script. A user without it sends the
+  // calls one after the other.
   const listed = [...rules.matchAll(/\+(\w+)/g)].map(([, name]) => name);
   const inCluster = ['spublish', 'ssubscribe'];
   expect([...listed, ...inCluster].toSorted()).toEqual(
@@ -202,7 +203,8 @@ test('a user needs no more than the commands and keys that the documentation lis
   await until(async () => (await admin.zcard(queue)) > 0);
   await lease.release();
   await (await waiting).release();
-  // Lost memory, a clock that has gone back, and a full lock table need the rare commands.
+  // A loss of memory, a clock that has gone back and an old lock table make scripts use rare
+  // commands.
   await admin.hdel(`${clients.keyPrefix}node`, 'history');
   await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
@@ -221,7 +223,7 @@ test.each(['rename', 'unlink'])(
     await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix });
     const before = await tokenOf(lock, 'x');
     const admin = clients.connect(server.port);
-    // At the second rotation, an earlier table exists already.
+    // The second rotation replaces an earlier table, which the first one has made.
     for (let turns = 0; turns < 2; turns += 1) {
       const held = await lock.acquire('held', { ttlMs: 60_000 });
       await admin.hset(`${keyPrefix}node`, 'opened', '1', 'rotated', '1');
@@ -290,7 +292,8 @@ test('if the record of a node is lost, its earlier table brings no token back', 
   expect(await admin.hkeys(`${clients.keyPrefix}node-before`)).toContain(
     `${clients.keyPrefix}queue:x`,
   );
-  // For one resource, for one of several, and for several in one script.
+  // The lost record is that of a single resource, of one of a set, and of one of several in a
+  // script.
   await admin.del(`${clients.keyPrefix}node`);
   expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
   await admin.del(`${clients.keyPrefix}node`);
@@ -311,7 +314,7 @@ async function joinAsReplica(
   await until(async () => String(await admin.cluster('NODES')).includes(ownerId));
   await admin.cluster('REPLICATE', ownerId);
   await untilInfo(replica, 'master_link_status:up');
-  // A master has no vote for a replica that it does not know yet.
+  // The masters elect a replica only if they know it.
   const isReplica = new RegExp(`^${await admin.cluster('MYID')} .* slave ${ownerId} `, 'm');
   for (const { port } of masters) {
     const master = clients.connect(port);

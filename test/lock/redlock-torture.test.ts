@@ -24,8 +24,8 @@ const CLIENTS_PER_DOOR = 2;
 const ROUNDS = Number(process.env.FENCED_ROUNDS ?? 3);
 const seed = Number(process.env.FENCED_SEED ?? 20_261_121);
 
-// Each test has a fault of its own. The history, and the state of servers and clients, go on from
-// test to test.
+// Each test makes another fault. The servers, the clients and their history go on from test to
+// test.
 describe.each([3, 5])('with %i nodes', (nodeCount) => {
   const minority = minorityOf(nodeCount);
   const random = new Random(seed, `faults of ${nodeCount}`);
@@ -119,7 +119,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   });
 
   test(
-    `${ROUNDS} rounds of whatever comes, to as many as a majority can do without (seed ${seed})`,
+    `${ROUNDS} rounds of random faults of a minority of the nodes (seed ${seed})`,
     async () => {
       const story: string[] = [];
       for (let round = 0; round < ROUNDS; round += 1) {
@@ -161,7 +161,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   }
 });
 
-/** Keeps all clients from the sites. */
+/** Cuts all clients off from these sites. */
 function shut(sites: readonly Site[]): void {
   for (const door of sites.flatMap(({ doors }) => doors)) door.shut();
 }

@@ -102,8 +102,8 @@ describe('tokens', () => {
     });
     const lock = redlock({ nodes });
     await (await lock.acquire('warm-up', { ttlMs: 10_000 })).release();
-    // Release settles with a majority. Requests that the last node still has to answer, and the
-    // effects of its late answer, go first.
+    // A release settles with a majority, so a request to the last node may be on its way. Two PINGs
+    // wait for it, and for the request that its answer may cause.
     for (const _ of [1, 2]) await Promise.all(clients.map((client) => client.ping()));
     const before = [...asked];
     await using _ = await lock.acquire('fresh', { ttlMs: 10_000 });
@@ -118,8 +118,7 @@ describe('tokens', () => {
     await lockTables()[1]?.setToken('invoice/42', 50n);
     await admin[1]?.hset(`${keyPrefix}node`, 'max', '50');
 
-    // The node that is ahead must be among the first to answer. Otherwise its number does not
-    // matter yet.
+    // Only two nodes answer, so the token of the node that is ahead decides.
     await service.nodes[2]?.pause();
     await using lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
     expect(lease.token).toBe(51n);
@@ -138,7 +137,7 @@ describe('tokens', () => {
     expect(again.token).toBeGreaterThan(other.token);
   });
 
-  test('of a set are one number above every earlier token of each member', async () => {
+  test('of a set are a single number, above every earlier token of each of its resources', async () => {
     const lock = redlock();
     const tokens: bigint[] = [];
     for (const set of ['a', 'b', ['b', 'a'], 'a', ['a', 'c'], 'c']) {
@@ -150,7 +149,7 @@ describe('tokens', () => {
     expect(new Set(tokens).size).toBe(tokens.length);
   });
 
-  test('grow and exclude across a rotation of the lock tables, and above the highest of all after the second one', async () => {
+  test('grow, and leases stay valid, when nodes begin a new lock table; a resource that two of these changes have removed gets a token above all others', async () => {
     const lock = redlock();
     const nodes = (fields: Record<string, number>): Promise<unknown> =>
       Promise.all(admin.map((node) => node.hset(`${keyPrefix}node`, fields)));
@@ -163,7 +162,7 @@ describe('tokens', () => {
       const attempt = await redlock().tryAcquire('a', { ttlMs: 1_000 });
       return !attempt.ok && attempt.reason === 'held';
     };
-    /** The number of nodes without a record: only a bare majority may have been asked. */
+    /** The number of nodes without a record. An acquisition may concern only a bare majority. */
     const forgetful = async (resource: string): Promise<number> => {
       const known = await Promise.all(lockTables().map((lockTable) => lockTable.of(resource)));
       return known.filter((record) => record === null).length;
@@ -173,8 +172,8 @@ describe('tokens', () => {
     await nodes({ opened: 1 });
     await another();
     expect(await isHeld()).toBe(true);
-    // As if a clock went back after that, and is right again now: too early for leases of the table
-    // before.
+    // As if a clock had gone back since, and were right again now. A further change of tables would
+    // come too early for the leases of the earlier table, so there is none.
     await nodes({ opened: 1 });
     await another();
     expect(await isHeld()).toBe(true);
@@ -182,7 +181,7 @@ describe('tokens', () => {
     await lease.extend(30_000);
     await nodes({ opened: 1, rotated: 1 });
     const highest = await another();
-    // The extended lease is in the later table; the other one was in the earlier.
+    // The extended lease is in the present table. The record of `b` was in the earlier one.
     expect(await isHeld()).toBe(true);
     expect(await forgetful('b')).toBeGreaterThanOrEqual(2);
     expect((await lock.acquire('b', { ttlMs: 1_000 })).token).toBeGreaterThan(highest);
@@ -190,7 +189,7 @@ describe('tokens', () => {
     expect((await lock.acquire('a', { ttlMs: 1_000 })).token).toBeGreaterThan(lease.token);
   });
 
-  test('are never lowered by a CONFIRM that others have overtaken', async () => {
+  test('are never lowered by a late CONFIRM, after other acquisitions have raised them', async () => {
     const lock = redlock();
     const lease = await lock.acquire('x', { ttlMs: 5_000 });
     const [[node], [lockTable]] = [admin, lockTables()];
@@ -242,8 +241,8 @@ describe('tokens', () => {
           const askedMs = performance.now();
           const attempt = await lock.tryAcquire('hot', { ttlMs: 300 });
           if (!attempt.ok) {
-            // Without a pause, three clients that hold a node each would go on for ever: the
-            // release and the next request travel together.
+            // Without a pause, three clients that have locked one node each would stay so for ever.
+            // Each would send its release and its next request together.
             await setTimeout(10 * Math.random());
             continue;
           }
@@ -305,7 +304,7 @@ describe('a lease', () => {
     expect(await lease.release()).toBe('expired');
   });
 
-  test('can be extended with the same token, and never taken back once another holder had it', async () => {
+  test('can be extended under the same token, but not after another client has had the lock', async () => {
     const lock = redlock();
     const lease = await lock.acquire('x', { ttlMs: 1_000 });
     await lease.extend(20_000);
@@ -313,7 +312,7 @@ describe('a lease', () => {
     await lease.extend(500);
     expect(lease.remainingMs()).toBeGreaterThan(15_000);
 
-    // An acquire settles with a majority; the last node may get it later.
+    // An acquisition settles with a majority. The last node may get the lock later.
     await until(async () => (await holders('x')) === 3);
     await Promise.all(lockTables().map((lockTable) => lockTable.free('x')));
     const successor = await redlock().acquire('x', { ttlMs: 5_000 });
@@ -383,7 +382,7 @@ describe('nodes', () => {
     const lease = await lock.acquire('x', { ttlMs: 10_000 });
     await lease.extend(10_000);
     expect(await lease.release()).toBe('released');
-    // A hung node would cost its time limit, 2,000 ms.
+    // A wait for the hung node would take 2,000 ms, its time limit.
     expect(performance.now() - startedMs).toBeLessThan(1_000);
   });
 
@@ -436,7 +435,7 @@ describe('nodes', () => {
         redlock().acquire(`r${at}`, { ttlMs: 5_000, waitMs: 5_000 }),
       ),
     );
-    // Each acquisition raised the maximum of all resources, so each token is above the first.
+    // The first token of these new nodes is 33.
     for (const lease of leases) expect(lease.token).toBeGreaterThanOrEqual(33n);
     const known = await Promise.all(
       admin.map((node) => node.hmget(`${keyPrefix}node`, 'incarnation', 'roster')),
@@ -447,7 +446,7 @@ describe('nodes', () => {
     }
   });
 
-  test('that all lose their memory begin above every token that any of them remembers', async () => {
+  test('that have all lost their votes go on above every token that any of them remembers', async () => {
     const lock = redlock();
     const before = await lock.acquire('x', { ttlMs: 1_000 });
     await before.release();

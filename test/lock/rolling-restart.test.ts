@@ -22,12 +22,15 @@ async function ownerOn({ port }: LocalRedisNode, resource: string): Promise<stri
   return owner;
 }
 
-/** Fails as soon as the lease is over. */
+/**
+ * Waits until the node holds the lease for the owner that a majority has. Fails if the lease ends.
+ */
 async function untilHeldBy(lease: Lease, node: LocalRedisNode, resource = 'x'): Promise<void> {
   await until(async () => {
     lease.ensure();
     const owner = await ownerOn(node, resource);
-    // It does not read `lease.owner`, because that makes the lease usable by other processes.
+    // Does not read `lease.owner`, because the library then expects other processes to use the
+    // lease.
     return owner !== null && owner === (await majorityOwner(resource));
   });
 }
@@ -43,7 +46,7 @@ async function majorityOwner(resource: string): Promise<string | null> {
 }
 
 /**
- * Restarts the nodes one after the other. Each restart waits until the node before votes and holds
+ * Restarts the nodes one after the other. After each restart, waits until that node votes and holds
  * the lease.
  */
 async function restartAll(lease: Lease, data: 'kept' | 'none'): Promise<void> {
@@ -56,8 +59,8 @@ async function restartAll(lease: Lease, data: 'kept' | 'none'): Promise<void> {
 }
 
 /**
- * Asks for the lock again and again, as candidates in an election do. @returns the tokens that it
- * got
+ * Asks for the lock again and again, as candidates in an election do. @returns the tokens of all
+ * leases that were granted
  */
 async function rival(lock: Redlock, over: AbortSignal): Promise<readonly bigint[]> {
   const tokens: bigint[] = [];
@@ -139,8 +142,8 @@ describe('a node that restarts while no client acquires', () => {
   const MANY = 50;
 
   /**
-   * A lease of three nodes, and a wait for the vote of the first, which has restarted without its
-   * data.
+   * Opens a lock over three nodes. Returns it with functions that restart the first node without
+   * its data, and that wait for its vote.
    */
   async function restarted(stack: AsyncDisposableStack) {
     const { nodes } = stack.use(await startLocalRedis(3));
@@ -174,7 +177,7 @@ describe('a node that restarts while no client acquires', () => {
     });
   });
 
-  test('has its vote back if a lease is extended by its owner, and others are not asked about it all the time', async () => {
+  test('has its vote back if another process extends a lease, which does not ask the other nodes each time', async () => {
     await using stack = new AsyncDisposableStack();
     const { lock, restart, isVoting, scripts } = await restarted(stack);
     const { owner } = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 5_000 });

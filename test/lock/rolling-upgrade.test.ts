@@ -43,7 +43,7 @@ function open(
   return parts.use(new Redlock({ nodes, keyPrefix }));
 }
 
-/** A worker's line about one lease. */
+/** One lease, as a worker process reports it. */
 interface Served {
   readonly version: Version;
   readonly servedMs: number;
@@ -91,7 +91,7 @@ describe.each<[Version, Version]>([
   ['previous', 'present'],
   ['present', 'previous'],
 ])('on nodes that the %s version has set up', (first, second) => {
-  test(`the ${second} version has its votes, is kept out, and extends and releases its leases`, async () => {
+  test(`the ${second} version gets votes, is refused a held lock, and extends and releases its leases`, async () => {
     await using parts = new AsyncDisposableStack();
     const [one, two] = [open(first, parts), open(second, parts)];
     for (const resource of ['x', ['x', 'y']]) {

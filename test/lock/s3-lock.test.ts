@@ -61,7 +61,7 @@ test('a client takes over only after it has seen the same version for the whole 
   const prefix = newPrefix();
   const dead = await open(prefix).acquire('x', { ttlMs: 600 });
   await vi.waitFor(() => expect(dead.remainingMs()).toBe(0), { interval: 5 });
-  // The lease is over for its holder. This client has not seen that.
+  // The lease is over by the holder's clock. This new client cannot know since when it was held.
   const next = open(prefix);
   const startedMs = performance.now();
   const first = await next.tryAcquire('x', { ttlMs: 10_000 });
@@ -221,13 +221,13 @@ test('the server is killed, stopped, and its replies are lost: one holder, and n
   const found = await new FencedS3({ client, bucket }).get(`${prefix}data`);
   const written: string[] = new TextDecoder().decode(found?.body).match(/\S+ /g) ?? [];
   expect(applied.filter((name) => !written.includes(name))).toEqual([]);
-  // Each entry begins with a token of 16 digits.
+  // Each entry begins with a token, padded to 16 digits, so the text order is that of the tokens.
   const tokens = written.map((name) => name.slice(0, 16));
   expect(tokens).toEqual(tokens.toSorted());
   expect(refused).toBeGreaterThan(0);
 }, 90_000);
 
-test('a write of the probe that a proxy sends twice does not condemn the bucket', async () => {
+test('the probe accepts a bucket even if a proxy sends one of its writes twice', async () => {
   await using proxy = await FaultyProxy.start(service.endpoint);
   const far = clientOf(proxy.endpoint);
   const objects = new FencedS3({ client: far, bucket, certificateMaxAgeDays: 0 });
@@ -236,7 +236,7 @@ test('a write of the probe that a proxy sends twice does not condemn the bucket'
   expect(proxy.faults).toEqual([]);
 });
 
-/** Keeps the next `due` PUTs for later, and answers none of them. */
+/** Holds the next `due` PUTs until the test sends them. The caller gets no answer. */
 class LatePuts {
   due = 0;
   readonly late: (() => Promise<unknown>)[] = [];
@@ -271,7 +271,7 @@ test.each(['new', 'used'])(
   },
 );
 
-test('a set is released, and not expired, if one of its objects was extended by a lost request', async () => {
+test('the release of a set reports `released` if a request that was thought lost has extended one of its objects', async () => {
   const puts = new LatePuts();
   const lock = open(newPrefix(), puts.calls);
   const lease = await lock.acquire(['x', 'y'], { ttlMs: 20_000 });
@@ -281,7 +281,7 @@ test('a set is released, and not expired, if one of its objects was extended by 
   expect(await lease.release()).toBe('released');
 });
 
-test('a bucket that the probe refuses is refused, and names the reason', async () => {
+test('a lock over a bucket that fails the probe is an error, which has the reason', async () => {
   const liar: S3Calls = {
     send: (command, options) => {
       const input = command.input as { IfMatch?: string; IfNoneMatch?: string };
@@ -299,7 +299,7 @@ test('a bucket that the probe refuses is refused, and names the reason', async (
   });
 });
 
-test('an object that is no lock is left alone', async () => {
+test('an object of another program under the key of a lock is an error, and stays as it was', async () => {
   const prefix = newPrefix();
   const Key = `${prefix}x`;
   await client.send(new PutObjectCommand({ Bucket: bucket, Key, Body: '{"owner":5}' }));

@@ -21,7 +21,7 @@ async function votingNode(
   return { node, lockTable: new LockTable(client, keyPrefix) };
 }
 
-test('the head of the queue holds no lock: a late copy of an old request, and a release, do not let it confirm or extend a lost lock', async () => {
+test('a client that lost its lock and became the head of the queue cannot confirm or extend, even when the lock is free', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -37,7 +37,7 @@ test('the head of the queue holds no lock: a late copy of an old request, and a 
     answer: 'granted',
     token: 2n,
   });
-  // The node's clock leaps.
+  // The lock ends early, as if the clock of the node had jumped.
   await lockTable.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
   expect(await node.acquire(mine, 10_000, position)).toMatchObject({ answer: 'held' });
@@ -49,11 +49,11 @@ test('the head of the queue holds no lock: a late copy of an old request, and a 
     answer: 'granted',
     token: 4n,
   });
-  // The same request again gives another token: no node gives a token twice.
+  // A confirmation of the token that the node itself gave raises it: no node gives a token twice.
   expect(await node.confirm(mine, 4n)).toMatchObject({ answer: 'granted', token: 5n });
 });
 
-test('a backfill is refused by a node that has given a higher token meanwhile: the lease was lost in between', async () => {
+test('a node refuses a backfill if it has given a higher token since, because the lease was lost in between', async () => {
   await using stack = new AsyncDisposableStack();
   const { node } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -67,7 +67,7 @@ test('a backfill is refused by a node that has given a higher token meanwhile: t
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 4n });
 });
 
-test('a lease is brought back to a node that has granted nothing since it reported its number, and only in the same incarnation', async () => {
+test('a lease is written back to a node only if the node has granted nothing since it reported its token, and has not restarted', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -81,7 +81,7 @@ test('a lease is brought back to a node that has granted nothing since it report
     expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
     await node.release(other);
   };
-  // Others have tried in vain before: their tokens are above the lease's.
+  // Other clients have tried in vain. So the last token of the node is above that of the lease.
   await tries();
   await tries();
   expect(await node.backfill(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
@@ -89,7 +89,7 @@ test('a lease is brought back to a node that has granted nothing since it report
   expect(await told()).toEqual(first);
   await tries();
   expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
-  // The same holds after it has forgotten that.
+  // The node also refuses after it has forgotten the resource.
   await lockTable.forget('x');
   expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
 
@@ -109,7 +109,7 @@ test('a lease is brought back to a node that has granted nothing since it report
   expect(later).toMatchObject({ answer: 'granted', token: BigInt(third.number) + 1n });
 });
 
-test('a lease of several resources is not brought back if one of them that was still held has been lost to another since', async () => {
+test('a lease of two resources is not written back if another client has locked one of them since', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [
@@ -117,7 +117,7 @@ test('a lease of several resources is not brought back if one of them that was s
     new Ownership(['x'], 'other', true),
   ];
   await node.acquire(mine, 10_000);
-  // The number of this resource is far above that of the other.
+  // The token of `y` is far above that of `x`.
   await lockTable.free('y');
   await lockTable.setToken('y', 1_000n);
   await lockTable.setMax(1_000n);
@@ -129,7 +129,7 @@ test('a lease of several resources is not brought back if one of them that was s
   expect(await node.backfill(mine, reply.tokenBound, 10_000)).toMatchObject({ answer: 'not-held' });
 });
 
-test('a node that has forgotten a resource holds a lease again only if the request has the number that it reported', async () => {
+test('a node that has forgotten a resource accepts a lease again only under the token bound that it has reported', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];

@@ -6,7 +6,7 @@ import { startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { expect, test } from 'vitest';
 
-test('clients that split the votes do not do so for ever, even if they retry without a pause', async () => {
+test('clients that retry without a pause do not split the votes for ever', async () => {
   await using service = await startRedis(3);
   const ports = service.nodes.map(({ port }) => port);
   const clients = ports.map((port) => new Redis(port));
@@ -26,6 +26,6 @@ test('clients that split the votes do not do so for ever, even if they retry wit
   );
   for (const client of clients) client.disconnect();
   const sum = (of: 'tried' | 'won'): number => told.reduce((all, counts) => all + counts[of], 0);
-  // About half of the tries win. If a release and the next try travel together, 1 % win.
+  // About half of the tries win. If a client sent a release and its next try together, 1 % would.
   expect(sum('won') / sum('tried')).toBeGreaterThan(0.1);
 });

@@ -49,13 +49,13 @@ test('a lease outlives the leader, and later tokens are greater', async () => {
   await lease.release();
   const next = await waiting;
   expect(next.token).toBeGreaterThan(lease.token);
-  // The upper half counts the leaders.
+  // The upper 32 bits of a token count the elections of a leader.
   expect(next.token >> 32n).toBeGreaterThan(lease.token >> 32n);
   await next.release();
   await world.untilClean();
 });
 
-test('waiters get the lock in their order, and nobody passes them', async () => {
+test('waiters get the lock in their order, and no client overtakes them', async () => {
   const locks = [world.lock(), world.lock(), world.lock()];
   const lease = await world.lock().acquire('x', { ttlMs: 20_000 });
   const order: number[] = [];
@@ -72,7 +72,7 @@ test('waiters get the lock in their order, and nobody passes them', async () => 
     await world.untilWaiting('x', turn + 1);
   }
   await lease.release();
-  // Between two holders the lock is free for a moment.
+  // The lock is free for a moment between two holders. This client may not take it then.
   for (;;) {
     const attempt = await world.lock().tryAcquire('x', { ttlMs: 1_000 });
     if (attempt.ok) break;
@@ -82,7 +82,7 @@ test('waiters get the lock in their order, and nobody passes them', async () => 
 });
 
 test.each([1, 0])(
-  'an acquisition whose reply is lost is found out by reading (waits: %i)',
+  'a client that has lost the reply to its acquisition finds its lease by reading (waits: %i)',
   async (waits) => {
     const { lock, proxy } = await behindProxy();
     await (await lock.acquire('other', { ttlMs: 5_000 })).release();
@@ -91,7 +91,7 @@ test.each([1, 0])(
     if (held) await world.untilWaiting('x', 1);
     proxy.hold('toClient');
     await held?.release();
-    // All replies arrive but the last, which is still held.
+    // Releases all replies before the one that acquires, which stays held.
     for (;;) {
       await proxy.untilHeld('toClient');
       if ((await world.children('leases/x')).length > 0) break;
@@ -102,7 +102,7 @@ test.each([1, 0])(
     proxy.cut();
     proxy.heal();
     const lease = await acquiring;
-    // It is the lease of the lost reply, and no later one.
+    // The lease is that of the lost reply, not one of a second request.
     expect(created).toEqual([lease.owner]);
     expect(await world.children('leases/x')).toEqual(created);
     expect(await lease.release()).toBe('released');
@@ -159,7 +159,7 @@ test('an extension that comes just before a takeover keeps the lease', async () 
   const waiting = lock.acquire('x', { ttlMs: 2_000, waitMs: 20_000 });
   await world.untilWaiting('x', 1);
   proxy.hold('toServer');
-  // Reads and pings are short; the takeover is not.
+  // Waits for the request that takes the lock over: it is longer than reads and pings.
   for (;;) {
     await proxy.untilHeld('toServer');
     if (proxy.heldBytes('toServer') > 200) break;
@@ -177,7 +177,7 @@ test('an extension that comes just before a takeover keeps the lease', async () 
   await proxy.stop();
 });
 
-test('a shorter extension leaves others out for as long as the longer one before', async () => {
+test('an extension that is shorter than the one before does not let others in earlier', async () => {
   const lease = await world.lock().acquire('x', { ttlMs: 1_000 });
   await lease.extend(20_000);
   await lease.extend(100);
@@ -186,7 +186,7 @@ test('a shorter extension leaves others out for as long as the longer one before
   lease.ensure(15_000);
 });
 
-test('waiters survive that an operator deletes nodes, and a holder notices it', async () => {
+test('if an operator deletes nodes, waiters go on, and a holder notices that its lease is lost', async () => {
   const [one, two, three] = [world.lock(), world.lock(), world.lock()];
   const lease = await one.acquire('x', { ttlMs: 30_000 });
   const waiting = [two, three].map((lock) => lock.acquire('x', { ttlMs: 5_000, waitMs: 30_000 }));
@@ -250,7 +250,7 @@ test('a lease whose record another program has overwritten is reported, and neve
   expect(await lease.release()).toBe('released');
 });
 
-test('nodes are closed to others than those with the credentials', async () => {
+test('only clients with the same credentials can use the nodes of a lock', async () => {
   const auth = { scheme: 'digest', auth: 'us:secret' };
   const root = `${world.root}/closed`;
   const lease = await world.lock({ auth, root }).acquire('x', { ttlMs: 20_000 });
@@ -279,7 +279,7 @@ test('connections by TLS check the certificate of the server', async () => {
   await using secure = await startZooKeeper(1, { isSecure: true });
   const { secureAddresses: servers, certificate: ca } = secure;
   await using lock = new ZooKeeperLock({ servers, tls: { ca } });
-  // A Java that has just started takes its time for the first handshake.
+  // The wait is long, because the first TLS handshake of a new Java process is slow.
   await using _ = await lock.acquire('x', { ttlMs: 60_000, waitMs: 100_000 });
   await using plain = new ZooKeeperLock({ servers: secure.addresses });
   expect(await plain.tryAcquire('x', { ttlMs: 20_000 })).toMatchObject({ reason: 'held' });

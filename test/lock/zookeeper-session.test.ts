@@ -50,7 +50,7 @@ describe('a session with three servers', () => {
     expect(await insist(session, getChildren('/moves'))).toEqual(['n-0000000000']);
   });
 
-  test('a watch fires once, and each loss of the connection fires it, too', async () => {
+  test('a watch fires once: when its node changes, or when the connection is lost', async () => {
     const [server] = service.servers;
     await using proxy = await TcpProxy.start(server ?? { host: '', port: 0 });
     const session = open(`127.0.0.1:${proxy.port}`);
@@ -102,7 +102,7 @@ describe('a server that is none', () => {
       'says that the session has expired',
       (socket) => {
         socket.write(hello());
-        // The first bytes are a ping.
+        // Skips the first bytes, which are a ping.
         socket.once('data', () => socket.once('data', () => socket.write(reply(1, -112).frame())));
       },
     ],
@@ -120,7 +120,7 @@ describe('a server that is none', () => {
     const { port } = server.address() as { port: number };
     const session = open(`127.0.0.1:${port}`);
     const request = session.request(getChildren('/'), AbortSignal.timeout(400));
-    // A refusal would not be repeated.
+    // The error is no refusal by a server, because the session would not repeat a refused request.
     await expect(request).rejects.not.toMatchObject({ name: 'ZooKeeperError' });
     expect(connections).toBeLessThan(6);
     await session.close();

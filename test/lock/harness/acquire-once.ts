@@ -1,5 +1,5 @@
-// A client that takes one lease, prints its token and disconnects. The process ends by itself only
-// if nothing of the lock keeps it alive.
+// A client that takes one lease, prints the token and disconnects. Then the process ends by itself,
+// unless a timer or a socket of the lock keeps it alive.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
@@ -19,7 +19,7 @@ writeSync(1, 'asks\n');
 const lease = await redlock.acquire(resource, { ttlMs, waitMs: 60_000 });
 await lease.release();
 writeSync(1, `${lease.token}\n`);
-// Acquires until some client has begun to admit node `meets`.
+// With `meets`, the index of a node: acquires until some client has begun to readmit that node.
 while (meets !== undefined && !(await clients[meets]?.hexists(`${keyPrefix}node`, 'roster'))) {
   await (await redlock.acquire(resource, { ttlMs, waitMs: 60_000 })).release();
 }

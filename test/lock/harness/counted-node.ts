@@ -13,7 +13,7 @@ export interface Cost {
 /** A program whose scripts are counted. */
 export interface Program {
   readonly lock: Redlock;
-  /** From now on, nothing that it sends arrives. */
+  /** From now on, the requests of the program do not arrive. */
   readonly silence: () => void;
 }
 

@@ -29,9 +29,9 @@ function oldBytes(): number {
   return old?.space_used_size ?? 0;
 }
 
-// V8 keeps its data about code that runs for the first time.
+// Warms up: V8 keeps data about code that runs for the first time, which is no leak.
 await cycles(10_000);
-// All objects that are alive now belong to the old generation from now on.
+// A major collection moves all objects that are alive now to the old generation.
 globalThis.gc?.();
 await cycles(1_000);
 const kinds: number[] = [];

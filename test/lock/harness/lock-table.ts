@@ -11,8 +11,8 @@ export interface LockRecord {
 
 const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
 /**
- * A script that contains this statement. An unknown resource counts as given the node's highest
- * token.
+ * Returns a script that reads a record, runs the statement `change` on its parts, and writes it. A
+ * resource without a record has the node's highest token as its last one.
  */
 const changing = (change: string): string => `
   local NODE, BEFORE = unpack(KEYS)
@@ -46,7 +46,7 @@ export class LockTable {
   /** All resources that the node knows. */
   async all(): Promise<ReadonlyMap<string, LockRecord>> {
     const [node, nodeBefore] = this.#keys;
-    // Reads in this order because one hash may become the other meanwhile.
+    // Reads the present hash first: a rotation may make it the earlier one between the reads.
     const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
       this.#node.hgetall(node),
       this.#node.hgetall(nodeBefore),
@@ -78,7 +78,7 @@ export class LockTable {
     );
   }
 
-  /** Gives the lock to another owner for `ttlMs`. The token does not change. */
+  /** Gives the lock to an owner for `ttlMs`. The token does not change. */
   take(resource: string, owner: string, ttlMs: number): Promise<void> {
     return this.#change(resource, "head, tail = after(value), ' ' .. owner", String(ttlMs), owner);
   }

@@ -1,7 +1,7 @@
 // Uses locks in every way while connections to their nodes are lost. At each moment of each script
-// command, and of each step of a subscription, all connections break or all fall silent. Every
-// effect must be an outcome. It prints the moments that were reached. Other output, or an unhandled
-// rejection, is a failure.
+// command, and of each step of a subscription, all connections break or all fall silent. Every call
+// must end with an outcome. The program prints the moments that were reached. Other output, or an
+// unhandled rejection, is a failure.
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@fenced/lock';
@@ -12,7 +12,7 @@ import { LockTable } from './lock-table.ts';
 const { ports } = JSON.parse(process.argv[2] ?? '') as { ports: readonly number[] };
 
 const TTL_MS = 400;
-/** More plays at once would keep each other from their votes. */
+/** Plays that run at the same time. More would load the nodes so much that votes come too late. */
 const AT_ONCE = 12;
 const COMMANDS = [
   'inspect',
@@ -30,7 +30,7 @@ const WAYS = ['break', 'fall silent'] as const;
 
 type Reach = (step: string, moment: (typeof MOMENTS)[number]) => void;
 
-/** A client whose steps are reported. Nothing else about it is changed. */
+/** Returns a client that calls `reach` before, during and after each of its steps. */
 function watched(port: number, reach: Reach): Redis {
   const client = new Redis(port, { retryStrategy: () => 10, maxRetriesPerRequest: 2 });
   client.on('error', () => {});
@@ -72,14 +72,14 @@ function watched(port: number, reach: Reach): Redis {
   return client;
 }
 
-/** A single command is sent by its name, several as JSON. */
+/** Returns the commands of a script. A single one is sent by its name, several as JSON. */
 function commandsIn([, keyCount, ...values]: string[]): ReadonlySet<string> {
   const [, first = ''] = values.slice(Number(keyCount));
   const calls: [command: string][] = first.startsWith('[') ? JSON.parse(first) : [[first]];
   return new Set(calls.map(([command]) => command));
 }
 
-/** The use of locks by programs. Every part of it may fail. */
+/** Uses locks as programs do. Every call may fail, because connections are lost. */
 async function useLocks(
   one: Redlock,
   two: Redlock,
@@ -100,7 +100,7 @@ async function useLocks(
 
 const reached = new Map<string, number>();
 
-/** Plays everything once, on its own connections, which are lost when the moment is reached. */
+/** Runs `useLocks` once, on new connections. They are lost when the moment is reached. */
 async function play(
   step: string,
   moment: (typeof MOMENTS)[number],
@@ -136,8 +136,8 @@ async function play(
   };
   const [one, two] = [open(), open()];
   reach('connect', 'before');
-  // No two nodes would give the same token, so a confirmation is needed whichever nodes answer
-  // first.
+  // Gives each node another highest token. So the grants differ, and a confirmation is needed,
+  // whichever nodes answer first.
   const makeAhead = async (): Promise<void> => {
     for (const [at, admin] of admins.entries()) {
       const max = (await admin.hget(`${keyPrefix}node`, 'max')) ?? '1';
@@ -158,8 +158,8 @@ const plays = STEPS.flatMap((step) =>
 );
 while (plays.length > 0) await Promise.all(plays.splice(0, AT_ONCE).map((run) => run()));
 for (const admin of admins) admin.disconnect();
-// Remaining work gets its time to fail.
+// Waits for work in the background, which may still fail.
 await sleep(300);
 writeSync(1, `${JSON.stringify([...reached.keys()].toSorted())}\n`);
-// A socket whose other end fell silent may outlast its client.
+// Ends the process, because a socket whose other end fell silent may keep it alive.
 process.exit(0);

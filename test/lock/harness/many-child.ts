@@ -3,8 +3,8 @@ import { setTimeout } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
 /**
- * Holds many leases. Prints how often the busiest piece of the library's code runs for a short
- * lease, before that and during it.
+ * Prints how often the busiest piece of the library's code runs for some short leases: first alone,
+ * then while this process holds many long leases.
  */
 const { ports, keyPrefix, held } = JSON.parse(process.argv[2] ?? '');
 const CYCLES = 100;
@@ -56,5 +56,5 @@ while (leases.length < held) {
 }
 const besideMany = await runsOfShortLeases();
 process.stdout.write(JSON.stringify({ alone, besideMany, held: leases.length }));
-// Its leases end with their nodes.
+// Does not release the leases, because the test stops their nodes.
 process.exit();

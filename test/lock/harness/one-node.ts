@@ -16,7 +16,7 @@ import { type Runtime, systemRuntime } from '../../../packages/lock/src/runtime/
 
 const LIMIT_MS = 10_000;
 
-/** One node, asked directly. */
+/** Sends single commands of the lock to one node. */
 export class OneNode {
   readonly #nodes: Nodes;
 

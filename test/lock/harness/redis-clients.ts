@@ -9,7 +9,7 @@ import { createClient as createClient5 } from 'redis-5';
 // GLIDE prints every error reply, NOSCRIPT among them.
 Logger.setLoggerConfig('off');
 
-/** A client, and the owner's way to close it. */
+/** A client, and a function that closes it as its owner does. */
 interface OpenClient {
   readonly client: RedisClient;
   close(): void;

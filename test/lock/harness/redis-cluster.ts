@@ -58,7 +58,7 @@ export async function moveSlot(
   await source.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', String(targetId));
   const keys = async (): Promise<string[]> =>
     (await source.call('CLUSTER', 'GETKEYSINSLOT', slot, 1_000)) as string[];
-  // A key may be added to others that have not been moved yet.
+  // Repeats, because the source accepts new keys as long as the slot has others.
   for (let left = await keys(); left.length > 0; left = await keys()) {
     await source.call('MIGRATE', to.host, to.port, '', 0, 5_000, 'KEYS', ...left);
   }

@@ -5,14 +5,14 @@ import { PATIENCE_MS, type Site, TTL_MS, type World, within } from './redlock-wo
 const HOUR_MS = 3_600_000;
 
 /**
- * A fault of one site while clients acquire. When it resolves, a server answers all clients for the
- * site again, with the memory that it has left. Invariant: a fault does not touch the other sites.
+ * A fault of one site (a node name) while clients acquire. At its end, some server answers all
+ * clients under that name again, perhaps without memory. Invariant: a fault concerns one site only.
  */
 type Fault = (site: Site, world: World) => Promise<void>;
 
 export type Faults = Readonly<Record<string, Fault>>;
 
-/** Faults after which the server has forgotten tokens that the site's server had given. */
+/** Faults after which the server of the site does not know the latest tokens of the site. */
 export const LOSSES: Faults = {
   'kill -9, back without data': async ({ server }) => {
     await server.kill();
@@ -71,7 +71,7 @@ export const DISTURBANCES: Faults = {
     await server.wake();
   },
   'its clock an hour ahead, for good': async ({ server }, world) => {
-    // With a corrected clock it would keep the locks of the meantime for that hour.
+    // The clock is not set back, because locks that were taken meanwhile would last an hour longer.
     await server.setClock(server.aheadMs + HOUR_MS);
     await world.untilAcquired(10);
   },
@@ -84,9 +84,9 @@ export const DISTURBANCES: Faults = {
 };
 
 /**
- * A failover that splits the clients. Each half of them then reaches one of the two masters, and
- * half of the other sites. If the old master had a vote, each half would have a majority and would
- * not know the other's tokens.
+ * A failover that splits the clients. Then each half of the clients reaches one of the two masters,
+ * and half of the other sites. If the old master had a vote, each half would have a majority, and
+ * would not know the tokens of the other half.
  */
 export async function splitBrain(site: Site, world: World): Promise<void> {
   const old = site.server;
@@ -109,8 +109,8 @@ export async function splitBrain(site: Site, world: World): Promise<void> {
 }
 
 /**
- * Gives a master its first replica. Such a master keeps its replication id, and so its vote, when
- * another replica connects.
+ * Gives a master its first replica. Redis then changes the master's replication id, which ends its
+ * vote. Later replicas do not change the id.
  */
 export async function hadReplica({ server }: Site, world: World): Promise<void> {
   const replica = await replicaOf(server, server.port, world);
@@ -124,8 +124,8 @@ export function halves<T>(all: readonly T[]): readonly [readonly T[], readonly T
 }
 
 /**
- * Starts a spare as the site's replica and lets it catch up. Later changes by clients do not reach
- * it.
+ * Starts a spare server as the site's replica, and lets it catch up. Then it is cut off from its
+ * master, so it lacks all later changes.
  */
 async function laggingReplica({ server }: Site, world: World): Promise<LocalRedisNode> {
   await using link = await TcpProxy.start(server);

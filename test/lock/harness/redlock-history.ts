@@ -14,7 +14,7 @@ export interface Acquisition {
 
 export type Verdict =
   | { readonly verdict: 'grows'; readonly acquisitions: number }
-  /** Nothing was acquired, so nothing was shown. */
+  /** No lease was acquired, so the history shows nothing. */
   | { readonly verdict: 'unknown' }
   | {
       readonly verdict: 'violated';

@@ -7,7 +7,7 @@ import { Redis, type RedisOptions } from 'ioredis';
 /** The content of a node's own hash; see node.lua. */
 interface Memory {
   readonly isVoting: boolean;
-  /** True if some client has begun to admit it, or has admitted it. */
+  /** True if some client has begun to readmit the node, or has readmitted it. */
   readonly hasPromised: boolean;
   readonly incarnation: string;
   readonly generation: number;
@@ -94,7 +94,7 @@ export async function until(condition: () => Promise<boolean> | boolean): Promis
   while (!(await condition())) await sleep(5);
 }
 
-/** The history under which a node is admitted: see own_history in node.lua. */
+/** The replication id, under which a node is readmitted: see own_history in node.lua. */
 async function ownHistory(admin: Redis): Promise<string> {
   return /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1] ?? '';
 }

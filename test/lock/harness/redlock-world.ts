@@ -11,29 +11,29 @@ import {
 import { Redis } from 'ioredis';
 import type { Acquisition } from './redlock-history.js';
 
-/** The TTL of every lease here, so also the longest that is ever granted. */
+/** The TTL of every lease in these worlds, and so the longest lease that nodes grant. */
 export const TTL_MS = 300;
-/** Tokens are forgotten while a clock is an hour ahead. */
+/** Half an hour: nodes forget tokens while a fault sets their clock an hour ahead. */
 const FENCE_TTL_MS = 1_800_000;
 
 /**
  * The time limit within which some client gets the lock again, and a node votes again. It begins
  * when a majority of the servers answers. If no majority kept its memory, all servers must answer.
  *
- * The sum follows docs/tokens.md, at its worst:
+ * It is the sum of the longest possible delays, which docs/tokens.md explains:
  *
- * - 300 ms: a lease that its holder left.
+ * - 300 ms: a lease whose holder has died.
  * - 300 ms: the recovery wait of a node that may have forgotten a lease.
- * - 2,000 ms: a running round of readmission that waits for a server which was away.
- * - 375 ms: the pause after it.
+ * - 2,000 ms: a round of readmission that began before, and still waits for a server.
+ * - 375 ms: the pause before the next round.
  * - 2,000 ms: slack for a busy machine.
  */
 export const RESUME_LIMIT_MS = TTL_MS + TTL_MS + 2_000 + 375 + 2_000;
 
-/** The time limit for events that are certain, on a machine of any speed. */
+/** Time limit for events that certainly happen. It is long, for slow machines. */
 export const PATIENCE_MS = 30_000;
 
-/** One name of the lock service: its present server, and a door for each half of the clients. */
+/** One node name, its present server, and two doors: a proxy for each half of the clients. */
 export class Site {
   readonly name: string;
   readonly doors: readonly TcpProxy[];
@@ -53,13 +53,13 @@ export interface Client extends AsyncDisposable {
   readonly failures: { readonly failed: string; readonly atMs: number }[];
 }
 
-/** Sites, and several client processes that acquire in a loop, two or more behind each door. */
+/** Sites, and client processes that acquire in a loop. Several clients share each door. */
 export class World implements AsyncDisposable {
   readonly sites: readonly Site[];
   readonly history: Acquisition[] = [];
   readonly clients: Client[] = [];
   readonly keyPrefix: string = `{${randomUUID()}}:`;
-  /** Stopped servers that belong to no site: one for each site that a majority does not need. */
+  /** Stopped servers without a site, for failovers: as many as sites may fail at a time. */
   readonly spares: LocalRedisNode[];
   readonly #parts = new AsyncDisposableStack();
   readonly #admins = new Map<LocalRedisNode, Redis>();
@@ -88,7 +88,7 @@ export class World implements AsyncDisposable {
     this.spares = service.nodes.slice(sites.length);
   }
 
-  /** @param named the client's names of the sites; other names than those are a misconfiguration */
+  /** @param named the sites under the names that the client is configured with, right or wrong */
   async startClient(door: number, named: readonly Pick<Site, 'name' | 'doors'>[]): Promise<Client> {
     const nodes = named.map(({ name, doors }) => ({ name, port: doors[door]?.port }));
     const config = {
@@ -158,7 +158,7 @@ export class World implements AsyncDisposable {
     await within(RESUME_LIMIT_MS, 'the votes of all', isVoting, () => this.#situation());
   }
 
-  /** For messages: the last failures of each client, and the memory of the servers. */
+  /** For error messages: the last failures of each client, and the memory of the servers. */
   async #situation(): Promise<string> {
     const clients = this.clients.map(({ failures }) => failures.slice(-3));
     const memories = this.sites.map(({ server }) =>

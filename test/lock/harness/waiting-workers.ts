@@ -28,7 +28,7 @@ interface Wait {
   readonly askedMs: number;
   cameMs: number | null;
   queuedMs: number | null;
-  /** True if others of this process wait already, so that it enqueues at once. */
+  /** True if other workers of this process wait already. Then this one enqueues at once. */
   readonly isBehind: boolean;
 }
 const waiting = new Set<Wait>();
@@ -42,7 +42,7 @@ subscribe('fenced:lock:contended', (message) => {
     return;
   }
   const times = answers.flatMap(({ timeMs }) => timeMs ?? []).toSorted((a, b) => a - b);
-  // Of two nodes, the waiter's own clock decides; it is later than both.
+  // The median of the nodes' times is the time of arrival at a majority.
   wait.cameMs = times[Math.floor(times.length / 2)] ?? null;
   if (wait.isBehind) wait.queuedMs = nowMs();
 });

@@ -55,7 +55,7 @@ export class Side implements AsyncDisposable {
 export class LockWorld implements AsyncDisposable {
   readonly servers: readonly LocalRedisNode[];
   readonly admins: readonly Redis[];
-  /** The number of nodes that decide. */
+  /** The number of nodes that are a majority. */
   readonly majority: number;
   keyPrefix = '';
   readonly #service: AsyncDisposable;
@@ -78,7 +78,9 @@ export class LockWorld implements AsyncDisposable {
     return this.admins.map((node) => new LockTable(node, this.keyPrefix));
   }
 
-  /** Ends every program. Starts a lock service under a new key prefix, in which all nodes vote. */
+  /**
+   * Ends all programs. Begins a new lock service, under a new key prefix, and lets all nodes vote.
+   */
   async renew(config: Partial<RedlockConfig> = {}): Promise<void> {
     await this.#endSides();
     this.keyPrefix = `{${randomUUID()}}:`;
@@ -105,8 +107,8 @@ export class LockWorld implements AsyncDisposable {
   }
 
   /**
-   * As `connected`, with a client that asks a majority first, for about a second: it has just seen
-   * all nodes vote in time.
+   * As `connected`, but the client has just seen all nodes vote in time. So for about a second, it
+   * asks only a majority first.
    */
   async busy(options: SideOptions = {}): Promise<Side> {
     const side = await this.connected(options);
@@ -129,7 +131,8 @@ export class LockWorld implements AsyncDisposable {
   }
 
   /**
-   * The keys of these kinds, and the locks that are taken, as `a lock:x`. These keep others out.
+   * The keys of these kinds on all nodes, as `a queue:x`, and the taken locks, as `a lock:x`. By
+   * default, all that a lease or a waiter may leave behind.
    */
   async keys(kinds: RegExp = /^(?:lock|queue|waiter):/): Promise<string[]> {
     const { lockTables, keyPrefix } = this;
@@ -149,8 +152,8 @@ export class LockWorld implements AsyncDisposable {
   }
 
   /**
-   * Resolves when nothing keeps other clients out. The time limit of the test, which is shorter
-   * than the leases, is the only limit.
+   * Resolves when no lock, queue or waiter is left. Only the time limit of the test limits the
+   * wait. It is shorter than the leases, so leftovers of a lease fail the test.
    */
   async untilClean(): Promise<void> {
     await until(async () => (await this.keys()).length === 0);

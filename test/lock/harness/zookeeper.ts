@@ -19,7 +19,7 @@ export function openSession(addresses: string): Session {
   return new Session({ servers, credentials: [], timeoutMs: SESSION_MS }, systemRuntime);
 }
 
-/** Repeats a request until it is answered, by a refusal or otherwise. */
+/** Repeats a request until the server answers. A refusal is an answer, too. */
 export async function insist<Reply>(session: Session, operation: Operation<Reply>): Promise<Reply> {
   for (;;) {
     try {
@@ -30,7 +30,7 @@ export async function insist<Reply>(session: Session, operation: Operation<Reply
   }
 }
 
-/** One lock service below a root of its own, and the session of its observer. */
+/** One lock service below a root of its own. The test sees its nodes by an additional session. */
 export class LockWorld implements AsyncDisposable {
   readonly root: string;
   readonly session: Session;
