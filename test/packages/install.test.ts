@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
 
 const FOLDERS = ['lock', 'fenced-store', 'client', 'gateway', 'fenced'];
-/** Other versions than those of our own dependencies. */
+/** Libraries of a user's project, in other versions than our packages depend on. */
 const BESIDE = {
   zod: '3',
   express: '4',
@@ -56,7 +56,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** An empty project with the tarballs and the libraries of a user. */
+/** Makes a project that depends on our tarballs and on the libraries of a user. */
 async function project(
   name: string,
   ioredis: '5' | '6',
@@ -75,8 +75,8 @@ async function project(
 }
 
 /**
- * Overrides for packages that the registry does not have yet. They come from their tarballs, inside
- * of others, too.
+ * Overrides that take our packages from their tarballs, even as dependencies of each other, because
+ * the registry does not have them yet.
  */
 function inner(): Record<string, string> {
   return Object.fromEntries(Object.entries(tarballs).filter(([name]) => name.startsWith('@')));
@@ -146,7 +146,8 @@ test('installed by pnpm, with strict peers, beside ioredis 6', async () => {
 
 test('installed by yarn', async () => {
   const cwd = await project('yarn', '5', {}, { resolutions: inner() });
-  // Its shared cache finds our tarballs by name and version only, and so may have old ones.
+  // Uses a new cache. Yarn's shared cache knows tarballs by name and version only, so it may hold
+  // old ones of ours.
   const cache = ['--cache-folder', join(folder, 'yarn-cache')];
   await expectInstalled(cwd, 'npx', ['--yes', 'yarn@1.22.22', 'install', ...cache]);
 });

@@ -11,7 +11,7 @@ test.each(PUBLISHED)('%s: a README and the licence go to npm with the code', asy
   for (const name of ['README.md', 'LICENSE']) await access(fileOf(folder, name));
 });
 
-test('@fenced/store installs beside any express, zod or pino: no dependency, only optional peers', async () => {
+test('@fenced/store has no dependency on express, zod or pino, so any version can be installed beside it', async () => {
   const manifest = JSON.parse(await readFile(fileOf('fenced-store', 'package.json'), 'utf8'));
   expect(manifest.dependencies).toBeUndefined();
   const { peerDependencies, peerDependenciesMeta } = manifest;

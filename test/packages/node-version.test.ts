@@ -27,7 +27,7 @@ async function importOn(version: string, file: URL): Promise<string> {
 test.each(entries.flat())(
   '$name, $entry: an older Node is refused at once, with a reason',
   async ({ name, file, engines }) => {
-    // A library of the gateway needs a later one.
+    // A library of the gateway needs a later Node than the other packages.
     const minor = name === '@fenced/gateway' ? 14 : 12;
     expect(engines.node).toBe(`>=22.${minor}`);
     for (const version of ['20.20.2', `22.${minor - 1}.0`]) {

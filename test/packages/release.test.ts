@@ -58,12 +58,15 @@ test('the jobs check, and run the steps of bin/release', () => {
   ]);
 });
 
-/** A clone of this repository, in which a release changes nothing of ours. */
+/** A clone of this repository. The steps of a release change the clone only. */
 let clone = '';
 let folder = '';
 let env: NodeJS.ProcessEnv = {};
 
-/** The programs that write elsewhere. They note their arguments; `gh … view` finds nothing. */
+/**
+ * Takes the place of programs that would write to other servers. It notes its arguments. It fails
+ * for `gh … view`, which means that nothing exists yet.
+ */
 const STUB = `#!/bin/sh
 echo "$(basename "$0") $*" >> "$CALLS"
 [ "$2" != view ]
@@ -75,7 +78,7 @@ beforeAll(async () => {
   await run('git', ['clone', '--quiet', ROOT, clone]);
   await run('git', ['init', '--quiet', '--bare', join(folder, 'origin')]);
   await run('git', ['remote', 'set-url', 'origin', join(folder, 'origin')], { cwd: clone });
-  // The scripts of the working tree, and its tools.
+  // Copies the scripts of the working tree, which may not be committed yet.
   await run('cp', ['-R', ...['bin', 'package.json'].map((name) => join(ROOT, name)), clone]);
   await symlink(join(ROOT, 'node_modules'), join(clone, 'node_modules'));
   const stubs = join(folder, 'stubs');
@@ -94,7 +97,7 @@ beforeAll(async () => {
     ...Object.fromEntries(author),
     PATH: path,
     CALLS: join(folder, 'calls'),
-    // `npm --silent test` would silence the npm of the release, too.
+    // Without this, `npm --silent test` would silence the npm of the release, too.
     npm_config_loglevel: 'notice',
   };
 });

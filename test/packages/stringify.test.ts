@@ -15,7 +15,7 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
 
-/** Every declared field of a node's answer. */
+/** All fields that the type of a node's answer declares. */
 const NODE_FIELDS = ['name', 'answer', 'remainingMs', 'timeMs', 'maxTtlMs', 'error'];
 
 /**
@@ -39,7 +39,7 @@ function expectShown(value: unknown, shown: unknown): void {
 
 function expectFieldsShown(value: object, shown: unknown): void {
   for (const [field, part] of Object.entries(value)) {
-    // Other fields of a foreign error are not shown.
+    // The fields of an error that is not ours are not shown.
     if (value instanceof Error && !('toJSON' in value)) continue;
     if (field === 'nodes' || field === 'node') expectDeclared([part].flat());
     expectShown(part, Object(shown)[field]);
@@ -65,7 +65,7 @@ const STORE_EVENTS: Readonly<Record<keyof store.StoreEvents, true>> = {
   'fenced:store:probed': true,
 };
 
-/** Collects all events that the stores publish meanwhile, by channel. */
+/** Runs a function. Returns all events that the stores publish during it, by channel. */
 async function storeEvents(run: () => Promise<void>): Promise<Map<string, unknown[]>> {
   const names = Object.keys(STORE_EVENTS);
   const events = new Map<string, unknown[]>(names.map((name) => [name, []]));
@@ -80,7 +80,7 @@ async function storeEvents(run: () => Promise<void>): Promise<Map<string, unknow
   return events;
 }
 
-/** The error with which this rejects. */
+/** Returns the error with which the function fails. */
 async function failure(run: () => unknown): Promise<Error> {
   try {
     await run();
@@ -214,7 +214,7 @@ describe('JSON.stringify takes', () => {
     for (const [, message] of all.events) expectStringifies(message);
   });
 
-  test('every error in a line of pino, whose serializer knows no toJSON, and of the gateway', () => {
+  test('every error in a log line, of pino, which does not call toJSON, and of the gateway', () => {
     const lines: string[] = [];
     const destination = { write: (line: string) => void lines.push(line) };
     const logger = pino({}, destination);
@@ -291,7 +291,7 @@ test('JSON.stringify takes every lease, result and error of a PostgresLock', asy
   await using pools = new AsyncDisposableStack();
   const pool = new pg.Pool({ connectionString: service.url });
   pool.on('error', () => undefined);
-  // The server stops before the connections that the pool has ended are closed.
+  // `pool.end` does not wait for the server, which may stop before the connections are closed.
   pool.on('connect', (connection) => connection.on('error', () => undefined));
   pools.defer(() => pool.end());
   const postgres = new PostgresLock({ pool });

@@ -22,7 +22,7 @@ const FIREFOX_SEEDS = Math.min(SEEDS, 5);
 const BATCH = 100;
 const SIMULATOR_GZIP_MAX = 60_000;
 const SCRUB_STEPS = 50;
-/** Moves the time control through a run. Counts the changes of the document. */
+/** A script that moves the time control through a run, and counts the changes of the document. */
 const SCRUB = `new Promise((resolve) => {
   const control = document.querySelector('.time-control input');
   const changes = { elements: 0, attributes: 0 };
@@ -43,7 +43,7 @@ const SCRUB = `new Promise((resolve) => {
   };
   next();
 })`;
-/** Sums the layout shifts of a page. */
+/** A script that adds up the layout shifts of a page. */
 const WATCH_SHIFTS = `
   window.shifted = 0;
   new PerformanceObserver((list) => {
@@ -78,7 +78,7 @@ beforeAll(async () => {
 afterAll(() => parts.disposeAsync());
 
 const phone = { viewport: { width: 390, height: 844 } } as const;
-/** True if an element can be seen without scrolling. */
+/** Returns a script: true if an element can be seen without scrolling. */
 function isInView(selector: string): string {
   return `(() => {
     const element = document.querySelector(${JSON.stringify(selector)});
@@ -245,7 +245,7 @@ test('one screen of a phone shows text, verdict and picture of the last step', a
   expect(await page.evaluate<number>(bottom)).toBeLessThanOrEqual(0);
 });
 
-test('the sandbox draws what comes after the chosen time, and a story hides it', async () => {
+test('the picture of the sandbox also shows what happens after the chosen time, and that of a story does not', async () => {
   const drawn = `(() => {
     const height = (part) => document.querySelector(part).offsetHeight;
     return height('.until') / height('.picture');
@@ -260,7 +260,7 @@ test('the sandbox draws what comes after the chosen time, and a story hides it',
   expect(shares[1]).toBeLessThan(0.5);
 });
 
-test('the table marks what the picture shows faintly, and a story hides it', async () => {
+test('the table of the sandbox marks the rows after the chosen time, and that of a story hides them', async () => {
   const page = await open('#/sandbox?at=200');
   await page.locator('.twin summary').press('Enter');
   const [rows, later] = [page.locator('.twin tbody tr'), page.locator('.twin .later')];
@@ -275,7 +275,7 @@ test('the table marks what the picture shows faintly, and a story hides it', asy
   expect(await later.first().isVisible()).toBe(false);
 });
 
-test('a chip is dragged or moved by keys, and a message is chosen by a click', async () => {
+test('a reader moves a fault by keys or by dragging, and chooses a message by a click', async () => {
   const page = await open('#/sandbox?protection=lock&faults=pause.2.100.3000&at=900');
   const chip = page.getByRole('slider', { name: /client 2 is stopped/ });
   await chip.press('PageUp');
@@ -290,7 +290,7 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
   await page.locator('.verdict.good').waitFor();
 
   const line = page.locator('.picture .message path').last();
-  // Waits until the picture stands still.
+  // Also waits until the picture has stopped moving.
   await line.scrollIntoViewIfNeeded();
   const box = await line.boundingBox();
   if (!box) throw new Error('no message');
@@ -305,7 +305,7 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
   await page.locator('.chip').first().waitFor({ state: 'detached' });
 });
 
-test('chips of one moment are above each other at 390 px', async () => {
+test('faults at about the same time do not cover each other on a phone of 390 px', async () => {
   const faults = 'pause.2.700.3000_failover.a.710.9_rollback.b.750.9_drop.1s.800_jump.c.2500.9';
   const page = await open(`#/sandbox?protection=lock&faults=${faults}`, phone);
   const chips = page.locator('.axis .handle');
@@ -357,7 +357,7 @@ test('a recorded run that is chosen on a phone comes into view', async () => {
   expect(await page.evaluate(isInView('.verdict'))).toBe(true);
 });
 
-test('scrubbing a run of a thousand steps adds and removes no element', async () => {
+test('moving the time control through a run of a thousand steps adds and removes no element', async () => {
   const page = await open('#/real');
   const buffer = Buffer.from(JSON.stringify(longRun(200)));
   const file = { name: 'run.json', mimeType: 'application/json', buffer };

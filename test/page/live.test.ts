@@ -122,7 +122,9 @@ function checkTrace(bytes: Uint8Array): void {
   );
 }
 
-/** Sends a request as a program that is not the page may. Returns the status. */
+/**
+ * Sends a request with any headers, as a program outside of the browser may. Returns the status.
+ */
 async function status(path: string, options: Parameters<typeof request>[1] = {}): Promise<number> {
   const { port } = new URL(url);
   const { promise, resolve, reject } = Promise.withResolvers<number>();
@@ -137,7 +139,7 @@ async function status(path: string, options: Parameters<typeof request>[1] = {})
 test('another site can neither read the runs nor press the buttons', async () => {
   const { pathname, host } = new URL(url);
   const post = { method: 'POST', headers: { host, 'content-type': 'application/json' } };
-  // Allowed: no run goes on.
+  // This request is allowed. The answer is 409, because there is no run to act on.
   expect(await status(`${pathname}live/act`, post)).toBe(409);
   expect(await status('/live/act', post)).toBe(404);
   expect(await status(`/${'x'.repeat(32)}/live/feed`)).toBe(404);

@@ -58,7 +58,7 @@ test('under metadata, a write is not called refused if its copy was applied befo
   expect(reason).toContain('client 1 does not know its outcome');
 });
 
-/** Client 2 holds the lock at 700 ms, has read, and works. */
+/** A fault at 700 ms: client 2 has the lock, has read the document, and works. */
 const at = { client: 2, node: 's', atMs: 700, ms: 4_000 } as const;
 
 test.each<SandboxFault>([
@@ -74,7 +74,7 @@ test.each<SandboxFault>([
   expect(labels).toContainEqual(expect.stringMatching(/^33 < 34: refused/));
 });
 
-test('a pause has one text', async () => {
+test('a pause of a client is one row of the table', async () => {
   const rows = rowsOf(await run('lock', [{ ...at, kind: 'pause', node: 'a' }]));
   expect(rows.filter(({ text }) => /stopped/.test(text))).toMatchObject([{ text: 'is stopped' }]);
 });
@@ -83,12 +83,17 @@ test.each<SandboxFault>([
   { ...at, kind: 'drop' },
   { ...at, kind: 'drop', isReply: true },
   { ...at, kind: 'lose', node: 'a', ms: 3_000 },
-])('a lost message ($kind, $isReply) is called unknown or is resolved', async (fault) => {
-  const { verdict, events } = await run('token', [fault]);
-  const ends = events.filter(({ operation, phase }) => operation === 'write' && phase !== 'invoke');
-  expect(ends).toHaveLength(2);
-  expect(verdict).toMatchObject({ verdict: 'safe' });
-});
+])(
+  'after a lost message ($kind, $isReply), both writes have an outcome, and no update is lost',
+  async (fault) => {
+    const { verdict, events } = await run('token', [fault]);
+    const ends = events.filter(
+      ({ operation, phase }) => operation === 'write' && phase !== 'invoke',
+    );
+    expect(ends).toHaveLength(2);
+    expect(verdict).toMatchObject({ verdict: 'safe' });
+  },
+);
 
 test.each<SandboxFault>([
   { ...at, kind: 'wipe', node: 'a', ms: 0 },
@@ -103,7 +108,7 @@ test.each<SandboxFault>([
   expect(leaseOf(within.leases)?.untilMs).toBeCloseTo(700, 0);
 });
 
-test('the next message to a node is lost, late or repeated', async () => {
+test('a fault of a message hits the next message to its node: it is lost, late or repeated', async () => {
   const start = { client: 1, node: 'a', atMs: 0, ms: 300 } as const;
   for (const kind of ['drop', 'late', 'twice'] as const) {
     const { messages, faults, verdict } = await run('lock', [{ ...start, kind }]);

@@ -4,14 +4,14 @@ import { expect, test } from 'vitest';
 
 const ROOT = new URL('../../', import.meta.url);
 
-/** The rights that S3 wants for each request of the code. `UploadPartCopy` also reads. */
+/** The rights that S3 demands for each kind of request that the code sends. */
 const RIGHTS: Readonly<Record<string, readonly string[]>> = {
   HeadObject: ['GetObject'],
   GetObject: ['GetObject'],
   GetObjectTagging: ['GetObjectTagging'],
   GetObjectAcl: ['GetObjectAcl'],
   ListObjectsV2: ['ListBucket'],
-  // A claim keeps the object's tags and ACL.
+  // A claim writes the object's tags and ACL again, to keep them.
   PutObject: ['PutObject', 'PutObjectTagging', 'PutObjectAcl'],
   CreateMultipartUpload: ['PutObject', 'PutObjectTagging', 'PutObjectAcl'],
   UploadPart: ['PutObject'],

@@ -35,7 +35,7 @@ describe('on every store', () => {
   const variants = stories
     .flatMap(variantsOf)
     .map((variant) => [variant.story.title, variant.protection, variant.lock, variant] as const);
-  // Two variants at a time, each on both stores: a story mostly waits.
+  // Runs two variants at a time, because a story mostly waits.
   test.concurrent.each(variants)(
     '%s: the verdict of %s with the lock %s',
     async (_, _2, _3, variant) => {
@@ -51,7 +51,7 @@ describe('on every store', () => {
   );
 });
 
-/** Stories in which an acquisition fails first. Its token is never issued again. */
+/** Stories in which an acquisition fails at first, which uses up a token. */
 const failedBefore: readonly string[] = ['The late grants', 'The highest counter'];
 
 const naiveTokens: Readonly<Record<string, readonly string[]>> = {
@@ -102,7 +102,7 @@ function textsIn(svg: string): string[] {
   return texts.map(([text]) => text.replaceAll(/<[^>]*>/g, '').replaceAll('&lt;', '<'));
 }
 
-/** The picture without the numbers of its run, and without the names of the servers. */
+/** Removes from a picture what differs between runs: all numbers, and the names of the servers. */
 function outline(svg: string): string {
   return svg.replaceAll(/y="90">[^<]*/g, '').replaceAll(/\d[\d.,]*/g, '#');
 }

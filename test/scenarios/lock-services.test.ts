@@ -8,7 +8,7 @@ import {
 } from '@fenced/demo';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
-// Every protection: `npm run demo -- --lock etcd`.
+// `npm run demo -- --lock etcd` plays the stories with every protection.
 const services = new AsyncDisposableStack();
 let store: Store;
 beforeAll(async () => {

@@ -1,4 +1,5 @@
-// Loaded before a client's program (`node --import`): removes the ratchet from the S3 store.
+// Loaded before a client's program (`node --import`). Removes the check of the token from the S3
+// store.
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 

@@ -57,7 +57,8 @@ test("on Postgres without the check, a late write overwrites the next holder's",
   await client.connect();
   await client.query(`CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint)
     RETURNS void LANGUAGE sql AS ''`);
-  // A gateway reinstalls the check of records at its start, so all writes get one token here.
+  // Makes the token of all records equal. To remove the check would not be enough, because a
+  // gateway installs it again at its start.
   await client.query(`CREATE FUNCTION demo.same_token() RETURNS trigger LANGUAGE plpgsql AS
       'BEGIN NEW.token := 1; RETURN NEW; END';
     CREATE TRIGGER same_token BEFORE INSERT ON fenced.record

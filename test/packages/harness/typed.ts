@@ -38,7 +38,7 @@ export const errors = [LockError, StaleTokenError];
 export const parts = [readConfig, openCredentials, createLog, createMetrics];
 export const fakes = [MemoryS3, MemoryRecords];
 
-/** A fake that no class is behind. */
+/** A fake lease without a class: the public type needs no private member. */
 const fakeLease: Lease = {
   resources: ['x'],
   token: 1n,

@@ -10,7 +10,7 @@ export interface PinnedCell {
   readonly protection: Protection;
   readonly votesAtOnce: boolean;
   readonly pinned: Verdict;
-  /** For the title of a test. */
+  /** The part of a test's title that names the switches. */
   readonly mark: string;
 }
 

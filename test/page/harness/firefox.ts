@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { FIREFOX, installed, makeTemporaryFolder, spawnGuarded } from '@fenced/testbed';
 
 /**
- * Opens a page of a served folder in Firefox that runs a script there, and returns what the script
- * returns. Playwright drives only a Firefox of its own, which Debian does not have.
+ * Runs a script in Firefox, in a page of a served folder. Returns the result of the script. It does
+ * not use Playwright, which drives only a patched Firefox that Debian does not have.
  */
 export async function evaluateInFirefox(
   { folder, server }: { readonly folder: string; readonly server: Server & { origin: string } },
@@ -29,7 +29,7 @@ export async function evaluateInFirefox(
   await using firefox = await spawnGuarded(
     await installed(FIREFOX),
     [...args, `${server.origin}/probe.html`],
-    // Firefox also writes to the home folder.
+    // Firefox also writes to the home folder, so it gets one of its own.
     { stdout: 'ignore', stderr: 'ignore', env: { ...process.env, HOME: profile.path } },
   );
   const ended = firefox.exited.then(() => Promise.reject(new Error('Firefox ended')));

@@ -4,7 +4,9 @@ import { FORMAT, type Recording } from '../../../packages/demo/src/web/recording
 const TURN_MS = 100;
 const NODES = ['a', 'b', 'c'];
 
-/** A recorded run in which the clients write in turn. Each turn has five steps. */
+/**
+ * Makes a recorded run in which the clients write one after the other. Each turn has five steps.
+ */
 export function longRun(turns: number): Recording {
   const starts = Array.from({ length: turns }, (_, at) => ({ at, fromMs: at * TURN_MS }));
   const tokenOf = (at: number): string => `${33 + at}`;

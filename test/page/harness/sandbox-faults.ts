@@ -22,7 +22,7 @@ export function sandboxFault(
       ms: fc.nat(3_600_000),
     })
     .map(({ kind, client, node, isReply, atMs, ms }) => {
-      // A link leaves out the fields that do not matter.
+      // A link has only the fields that matter for the kind. The others get their default here.
       const isOfMessage = messageFaults.has(kind);
       const hasNode = nodeFaults.has(kind) || isOfMessage || kind === 'block';
       return {

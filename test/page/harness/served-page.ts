@@ -46,7 +46,7 @@ export async function startChromium(): Promise<Browser> {
   });
 }
 
-/** Runs a task in a worker of the page, as the page does. Has the text of the script. */
+/** Returns the text of a script that runs a task in a worker, as the page does. */
 export function taskInWorker(task: object, file = 'simulator/shipping.js'): string {
   return `new Promise((resolve, reject) => {
     const worker = new Worker(${JSON.stringify(file)}, { type: 'module' });
