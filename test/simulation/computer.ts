@@ -5,24 +5,26 @@ import { type Schedule, settled } from './schedule.ts';
 interface Task {
   readonly kind: 'timer' | 'message';
   readonly atMs: number;
-  /** Waiting messages of one source are read together, before any promise reacts. */
+  /**
+   * The connection of a message. Waiting messages of one source run together, before any promise.
+   */
   readonly source: unknown;
   readonly run: () => void;
 }
 
 /**
- * A process that runs a client, with one event loop like Node's. It may stop at any moment and go
- * on later. After a pause, the due timers run first, and then the messages that have arrived.
+ * A simulated process that runs a client, with an event loop like Node's. It may be paused at any
+ * moment. After a pause, the due timers run first, and then the messages that have arrived.
  */
 export class Computer {
-  /** Chance of a pause at each reading of its clock: between any two steps of the client. */
+  /** Chance of a pause each time that the client reads the clock, which it does at every step. */
   pauseChance = 0;
   pauseMaxMs = 0;
   wallOffsetMs = 0;
   readonly name: string;
   readonly #schedule: Schedule;
   readonly #random: Random;
-  /** Monotonic milliseconds that its clock counts in one millisecond. */
+  /** Milliseconds that its monotonic clock counts in one true millisecond. */
   readonly #rate: number;
   readonly #startedAtMs: number;
   #alive = true;
@@ -43,12 +45,12 @@ export class Computer {
     this.#startedAtMs = random.between(-1e6, schedule.nowMs);
   }
 
-  /** The true time of the next step of the code that runs now. */
+  /** The true time for the code that runs now. It is later than the schedule's after a pause. */
   get trueMs(): number {
     return Math.max(this.#schedule.nowMs, this.#stoppedUntilMs);
   }
 
-  /** The true time when its clock has counted `ms` more. */
+  /** The true time at which its clock will have counted `ms` more. */
   trueAfter(ms: number): number {
     return this.trueMs + ms / this.#rate;
   }
@@ -62,7 +64,7 @@ export class Computer {
     return this.#wasStopped;
   }
 
-  /** The true time of the last ACQUIRE. */
+  /** The true time at which the client last sent an ACQUIRE. */
   get lastRequestMs(): number {
     return this.#lastRequestMs;
   }
@@ -98,7 +100,7 @@ export class Computer {
   hand(kind: Task['kind'], source: unknown, run: () => void): void | Promise<void> {
     if (!this.#alive) return;
     this.#waiting.push({ kind, atMs: this.#schedule.nowMs, source, run });
-    // Otherwise the end of the pause, or the loop that runs now, serves all of them.
+    // If more tasks wait, the end of a pause or the loop that runs now serves all of them.
     if (this.#waiting.length === 1) return this.#resume();
   }
 
@@ -146,7 +148,7 @@ export class Computer {
         this.#waiting.shift()?.run();
       }
       await settled();
-      // Messages that have arrived by now are read before the callbacks below.
+      // As in Node, messages that have arrived by now are read before the `soon` callbacks run.
       if (this.#waiting.length > 0) continue;
       while (this.#soon.length > 0) {
         for (const callback of this.#soon.splice(0)) callback();

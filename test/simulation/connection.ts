@@ -35,8 +35,8 @@ export interface Journey {
 }
 
 /**
- * Commands that change which nodes vote. They may arrive a second time, and very late, because the
- * network held up the data of a broken connection.
+ * Commands that change which nodes vote. A second copy of them, a stray, may arrive very late: the
+ * network has held up the data of a broken connection.
  */
 const strays: ReadonlySet<ModelCommand> = new Set([
   ...(['inspect', 'promise', 'admit', 'retire'] as const),
@@ -55,7 +55,7 @@ export interface CarriedOut {
   readonly call: ModelCall;
   readonly answer: Reply | Error;
   readonly journey: Journey;
-  /** `late`: the call was held up, and its connection is long gone. */
+  /** `late`: the call has arrived after its connection was broken. */
   readonly how: 'in time' | 'late';
 }
 
@@ -75,7 +75,7 @@ type Values = readonly (string | number)[];
 
 interface Request extends ModelRequest {
   readonly command: 'evalsha' | 'eval';
-  /** Its digest or its source. */
+  /** The digest of the script, or its source. */
   readonly asked: string;
   readonly resolve: (answer: string) => void;
   readonly reject: (error: Error) => void;
@@ -99,7 +99,7 @@ export class Connection implements IoredisClient {
   readonly #interfere: Interfere;
   readonly isCluster = false;
   #server: NodeModel | null;
-  /** Number of the connection. It identifies replies of a broken one. */
+  /** Number of the present connection. A reply with another number belongs to a broken one. */
   #life = 0;
   #unanswered: Request[] = [];
   #lastArrivalMs = 0;
@@ -204,7 +204,8 @@ export class Connection implements IoredisClient {
   #arrive(request: Request, server: NodeModel, life: number, sentMs: number): void {
     if (!server.alive) return;
     if (life !== this.#life) {
-      // The connection is broken. A request that it carried is lost, arrives, or arrives late.
+      // The connection broke while the request was on its way. The request may be lost, arrive, or
+      // arrive late.
       if (this.#random.chance(0.4)) return;
       const lateMs = this.#random.between(0, this.weather.delayMaxMs);
       if (this.#random.chance(0.5)) {

@@ -9,7 +9,7 @@ export interface Task {
   readonly stride: number;
   /** Name of a mutant, or null for the unchanged code. */
   readonly mutant: string | null;
-  /** Faults that are left out in every world. With a list, a violated world is not shrunk. */
+  /** Faults to leave out in every world. If given, a world with a violation is not shrunk. */
   readonly without: readonly number[] | null;
   /** True for worlds in which the locks move to another node set. */
   readonly moves: boolean;
@@ -26,7 +26,7 @@ export interface Counts {
   /** Worlds in which the next node set serves at the end. */
   readonly moves: number;
   readonly carried: number;
-  /** Extensions that are the exception to the rule; see `History.extend`. */
+  /** Extensions after a later lease that a rule excuses; see `History.extend`. */
   readonly excepted: number;
 }
 
@@ -45,7 +45,7 @@ const REPORT_EVERY = 25;
 const task: Task = workerData;
 const mutant = task.mutant === null ? null : mutantNamed(task.mutant);
 runFromSources(mutant?.patch ? [mutant.patch] : []);
-// Nothing reads the stack of an error, and each world has many errors.
+// Saves time: each world has many errors, and nothing reads their stacks.
 Error.stackTraceLimit = 0;
 const { simulate } = await import('./world.ts');
 const { replay, shrink } = await import('./shrink.ts');

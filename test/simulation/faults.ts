@@ -2,7 +2,9 @@ import type { Memory } from './machine.ts';
 import type { Random } from './random.ts';
 import type { Settings } from './settings.ts';
 
-/** A fault at a time. `node` and `client` are indexes. `ms` is a duration or a distance. */
+/**
+ * A fault at a time. `node` and `client` are indexes. `ms` is a duration, or the size of a jump.
+ */
 export interface Fault {
   readonly atMs: number;
   /** `start-mover` and `kill-mover` concern the process that moves the nodes. */
@@ -21,7 +23,7 @@ const weights = {
   failover: 4,
   /** The old master of a failover ends. */
   'bury-ghost': 2,
-  /** For four times `ms`. The replica accepts writes. */
+  /** The node becomes a replica that accepts writes, for four times `ms`. */
   'replica-for-a-while': 2,
   flush: 1,
   'lose-lock': 12,
@@ -45,7 +47,7 @@ export type FaultKind = keyof typeof weights;
 
 const faultKinds = Object.keys(weights) as FaultKind[];
 
-/** Faults that leave the data of the nodes as it is. */
+/** Faults that do not change the data of the nodes. */
 const aside: ReadonlySet<string> = new Set<FaultKind>([
   'save',
   'full',
@@ -56,15 +58,15 @@ const aside: ReadonlySet<string> = new Set<FaultKind>([
   'kill-client',
 ]);
 
-/** Faults that a node covers with a recovery wait: it loses its memory, and nothing else. */
+/** Losses of memory after which the node has a recovery wait, so no lease can be held twice. */
 const waitedFor: ReadonlySet<string> = new Set<FaultKind>(['crash', 'flush', 'lose-node']);
 
 const HOUR_MS = 3_600_000;
 
 /**
  * Draws all faults of a world, in the order of time. They are drawn beforehand, so that any of them
- * can be left out. Each world has only some kinds of faults: `only`, or kinds that are drawn. So a
- * rare kind is frequent in a world that lacks the others.
+ * can be left out. Each world has only some kinds of faults: `only`, or kinds that are drawn. So
+ * each kind is frequent in some worlds.
  */
 export function planFaults(
   settings: Settings,
@@ -95,7 +97,7 @@ export function planFaults(
     });
 }
 
-/** Mostly shorter than a lease, sometimes longer. */
+/** Draws a duration: mostly shorter than a lease, sometimes longer. */
 function lengthMs(maxTtlMs: number, random: Random): number {
   return maxTtlMs * random.pick([0.05, 0.2, 0.6, 2]) * random.unit();
 }

@@ -30,7 +30,7 @@ function extendedAfterLater(isExclusive: boolean, grantedMs: number) {
   return { isWrong: wrong !== null, excepted: history.excepted };
 }
 
-test('an extension after a later lease is wrong, unless a lock was lost and ACQUIRE came late', () => {
+test('an extension after a later lease is a violation, unless a fault lost the lock and an ACQUIRE came late', () => {
   expect(extendedAfterLater(false, 45)).toEqual({ isWrong: false, excepted: 1 });
   expect(extendedAfterLater(false, 25)).toEqual({ isWrong: true, excepted: 0 });
   expect(extendedAfterLater(true, 45)).toEqual({ isWrong: true, excepted: 0 });

@@ -11,14 +11,14 @@ export interface Acquisition {
   endsMs: number;
 }
 
-/** Checker of all acquisitions of one world. */
+/** Checks the tokens and leases of one world. */
 export class History {
   readonly #isExclusive: boolean;
   readonly #byResource = new Map<string, Acquisition[]>();
   #count = 0;
   #excepted = 0;
 
-  /** @param isExclusive true if no fault of this world excuses two valid leases at once */
+  /** @param isExclusive true if two valid leases at once are a violation in this world */
   constructor(isExclusive: boolean) {
     this.#isExclusive = isExclusive;
   }

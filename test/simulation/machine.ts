@@ -9,7 +9,7 @@ import type { Schedule } from './schedule.ts';
 const KEY_PREFIX = '{fenced}:';
 const SNAPSHOTS_MAX = 4;
 
-/** The data that a node finds when it comes back. */
+/** The data with which a node starts again. */
 export type Memory = 'nothing' | 'snapshot' | 'all';
 
 /**
@@ -22,7 +22,7 @@ export class Machine {
   master: NodeModel | null;
   ghost: NodeModel | null = null;
   clockOffsetMs = 0;
-  /** Subscribed connections. They hear every process of the node. */
+  /** Subscribed connections. They get the messages of all processes of the node. */
   readonly listeners = new Set<(channel: string, message: string) => void>();
   /** Called when its data have been saved, lost or partly forgotten. */
   onMemory: ((what: 'save' | 'restart' | 'forget') => void) | null = null;
@@ -33,7 +33,7 @@ export class Machine {
   /** The data that the next process finds. */
   #disk = new NodeData();
   #starts = 0;
-  /** By key prefix, the highest generation whose memory is lost. */
+  /** By key prefix, the highest generation that has voted and lost its memory. */
   readonly #lostGenerations = new Map<string, number>();
   readonly #prefixes: readonly string[];
 
@@ -68,7 +68,9 @@ export class Machine {
     return generation(this.master?.data ?? this.#disk, prefix) <= lost;
   }
 
-  /** True if the old master is the latest incarnation again. Then the master's data is stale. */
+  /**
+   * True if the old master votes under a later generation than the new one, whose data is stale.
+   */
   get isGhostLatest(): boolean {
     const { ghost, master } = this;
     if (!ghost) return false;
@@ -107,7 +109,7 @@ export class Machine {
     this.master = this.#process(this.#remembered(memory));
   }
 
-  /** It becomes a replica of a master with older data. It still accepts writes. */
+  /** The node becomes a replica of a master with older data. It still accepts writes. */
   becomeReplica(): void {
     if (!this.master) return;
     this.#forget();
@@ -116,7 +118,7 @@ export class Machine {
     this.master.role = 'slave';
   }
 
-  /** Older tokens and leases of the master replace the data that clients wrote to the replica. */
+  /** The replica gets the older tokens and leases of its master, in place of what clients wrote. */
   replicate(): void {
     const replica = this.master;
     if (replica?.role !== 'slave') return;
@@ -144,7 +146,7 @@ export class Machine {
     this.onMemory?.('restart');
   }
 
-  /** Sets if the memory of its server is full. */
+  /** Says whether the memory of the node's server is full from now on. */
   fill(isFull: boolean): void {
     if (this.master) this.master.isFull = isFull;
   }
@@ -220,7 +222,7 @@ function generation(data: NodeData, prefix: string): number {
   return Number(data.hashes.get(keyOf(prefix))?.get('generation') ?? 0);
 }
 
-/** 0 if the incarnation does not vote. */
+/** The generation under which the process votes; 0 if it does not vote. */
 function votingGeneration(process: NodeModel, prefix: string): number {
   const node = process.data.hashes.get(keyOf(prefix));
   // A sealed node has its history, but it does not vote.

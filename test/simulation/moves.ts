@@ -5,7 +5,7 @@ import type { Fault } from './faults.ts';
 import type { Random } from './random.ts';
 import type { Settings } from './settings.ts';
 
-/** One node set of a world: its key prefix, and the places of its machines. */
+/** One node set of a world: its key prefix, and the indexes of its machines. */
 export interface SetPlan {
   readonly keyPrefix: string;
   readonly machines: readonly number[];
@@ -15,9 +15,9 @@ export interface SetPlan {
 export interface MovePlan {
   readonly present: SetPlan;
   readonly next: SetPlan;
-  /** Another set, to which some processes want to move instead; null in most worlds. */
+  /** The set of a rival move: some processes want to move there instead. Null in most worlds. */
   readonly other: SetPlan | null;
-  /** The set to which the locks move from the next one; null in many worlds. */
+  /** The third set, to which the locks move from the second one. Null in many worlds. */
   readonly after: SetPlan | null;
   readonly machineCount: number;
   readonly faults: readonly Fault[];
@@ -26,7 +26,7 @@ export interface MovePlan {
 /** The number of processes that may move the nodes at the same time. */
 export const MOVERS = 2;
 
-/** The set to which a process moves the locks, as the `node` of a fault. */
+/** The values of `node` in a fault `start-mover`: the set to which that process moves the locks. */
 export const Target = { next: 0, other: 1, after: 2 } as const;
 
 export function planMove(settings: Settings, random: Random): MovePlan {
@@ -46,7 +46,7 @@ export function planMove(settings: Settings, random: Random): MovePlan {
   const hasOther = other !== null && machineCount > 1;
   const begunMs = random.between(0, 0.9 * calmAtMs);
   const faults = Array.from({ length: random.pick([1, 2, 4, 8]) }, (_, at): Fault => {
-    // Most processes end before they are done, and others go on.
+    // Most movers are killed before they are done, and later ones go on.
     const atMs = at === 0 ? begunMs : random.between(begunMs, calmAtMs);
     const kind = at > 0 && random.chance(0.5) ? 'kill-mover' : 'start-mover';
     const common = { client: random.below(MOVERS), memory: 'all' } as const;

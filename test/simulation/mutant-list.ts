@@ -3,20 +3,20 @@ import type { Settings } from './settings.ts';
 import type { Patch } from './sources.ts';
 import type { WorldKind } from './world.ts';
 
-/** The client or the nodes without one protective step of the protocol. */
+/** A variant of the client or of the nodes that lacks one protective step of the protocol. */
 export interface Mutant {
   readonly name: string;
   /** The reason for the step, and the effect of its absence. */
   readonly purpose: string;
   readonly flaw?: NodeFlaw;
-  /** The change of the Lua scripts that has the effect of `flaw` on real nodes. */
+  /** The change of the Lua scripts that gives real nodes the same flaw. */
   readonly script?: Patch;
   readonly patch?: Patch;
   /** True if only worlds in which the locks move to another node set can show it. */
   readonly moves?: boolean;
-  /** True if tokens grow without the step. Then only mutual exclusion depends on it. */
+  /** True if the step protects mutual exclusion only: tokens grow without it, too. */
   readonly tokensGrow?: boolean;
-  /** The worlds that show it soon. Without it, all settings and faults are drawn. */
+  /** Settings and faults of worlds that show the flaw soon. Without them, all are drawn. */
   readonly world?: Pick<WorldKind, 'settings' | 'faults'>;
   /** The reason why the mutant may survive. */
   readonly excuse?: string;
@@ -134,7 +134,7 @@ export const mutants: readonly Mutant[] = [
           'const quorum = consistentQuorum(voters, majorityOf(nodeCount));',
           'const quorum = voters.length >= majorityOf(nodeCount) ? voters : null;',
         ],
-        // Otherwise they lose their votes before they are asked.
+        // Otherwise the superseded nodes would lose their votes before they are asked to promise.
         ['return outlivedIn(voters, witnesses);', 'return witnesses.length < 0 ? voters : [];'],
       ],
     },
@@ -179,7 +179,7 @@ export const mutants: readonly Mutant[] = [
         ],
       ],
     },
-    // Otherwise a roster with another number of nodes is no valid reply.
+    // The client would refuse a reply whose roster has another number of nodes.
     patch: {
       file: '/redis/replies.ts',
       replace: [
@@ -430,7 +430,9 @@ export const mutants: readonly Mutant[] = [
   },
 ];
 
-/** Returns the changes of the client that make it the mutant on real nodes; none if none do. */
+/**
+ * Returns the patches of the sources for a mutant on real nodes. Empty if real nodes cannot run it.
+ */
 export function realPatchesOf({ flaw, script, patch }: Mutant): readonly Patch[] {
   return flaw && !script ? [] : [script, patch].filter((one) => one !== undefined);
 }

@@ -15,7 +15,7 @@ export interface Client {
 /** The processes that faults start and end. */
 interface Processes {
   readonly replaceClient: (at: number) => void;
-  /** @param target see `Target` */
+  /** @param target the set to move to, as `Target` numbers them */
   readonly startMover: (slot: number, target: number) => void;
   readonly killMover: (slot: number) => void;
 }
@@ -32,7 +32,7 @@ export class MachineSet {
     this.#startsByMove = startsByMove;
   }
 
-  /** True for a next set of which no machine remembers a vote. */
+  /** True for a next set that has not started yet: no machine remembers a vote in it. */
   get isNew(): boolean {
     return (
       this.#startsByMove &&
@@ -127,8 +127,8 @@ export class Nemesis {
 
   /**
    * False if the loss would break an assumption of the protocol. It assumes that fewer than a
-   * majority of the nodes are without memory at one time, or that the wall clock is right. A client
-   * that reaches an old master finds old data, too.
+   * majority of the nodes are without memory at one time, or that the wall clock is right. A node
+   * with an old master counts as one without memory, because some clients find old data there.
    */
   #mayLoseMemory(machine: Machine): boolean {
     if (!this.#mayLoseSeal(machine)) return false;
@@ -143,8 +143,8 @@ export class Nemesis {
   }
 
   /**
-   * False if no node of a sealed set would remember that, or only one with an old master that may
-   * not. The set could start again.
+   * False if no node of a sealed set would remember the seal, so that the set could start again. A
+   * node with an old master does not count, because the old master may not be sealed.
    */
   #mayLoseSeal(machine: Machine): boolean {
     return this.#sets.every((set) => {
@@ -157,7 +157,7 @@ export class Nemesis {
     });
   }
 
-  /** False if old masters would be a majority: they could serve for ever without noticing. */
+  /** False if old masters would be a majority: they could grant locks for ever, and not notice. */
   #mayHaveGhost(machine: Machine): boolean {
     if (!this.#mayLoseMemory(machine)) return false;
     return this.#sets.every(({ machines }) => {

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import type { ModelCommand } from './node-model.ts';
 
-// All times are multiples of a unit, which is far longer than a sequence takes. Remaining times are
-// compared in units. So both sides agree exactly, although the clock of a real server runs.
+// All times are multiples of a unit, which is far longer than a sequence takes. The test compares
+// remaining times in units. So model and real server agree, although the server's clock runs on.
 export const UNIT_MS = 1_000_000;
 
 /** One step of a sequence, on node `at`. */
@@ -15,7 +15,7 @@ export type Step =
       /** True if the node has reached `maxmemory`. */
       readonly isFull: boolean;
     }
-  /** The ends of keys, leases and recovery waits come this much nearer. */
+  /** Time passes: keys, leases and recovery waits end this much sooner. */
   | { readonly do: 'wait'; readonly units: number }
   /**
    * A lease ends early, a resource is forgotten, or a wait queue or the node's hash is evicted. Or
@@ -30,7 +30,9 @@ export type Step =
   | { readonly do: 'flush'; readonly at: number }
   /** A master becomes a replica that accepts writes, or the reverse. */
   | { readonly do: 'role'; readonly at: number }
-  /** The other process finds the keys of this one: another incarnation of the same data. */
+  /**
+   * The other process gets the keys of this one, and so is another incarnation of the same data.
+   */
   | { readonly do: 'move'; readonly from: number };
 
 interface Call {
@@ -62,7 +64,7 @@ const token = fc.oneof(
   fc.bigInt({ min: 1n, max: 2n ** 53n - 1n }).map(String),
 );
 const generation = fc.integer({ min: 1, max: 6 });
-/** The node's own incarnation, if its name begins so. The test that runs it adds the rest. */
+/** The beginning of a name. If the node's incarnation begins so, the test uses its whole name. */
 const ownIncarnation = owner.map((name) => `incarnation-${name}`);
 const longest = fc.integer({ min: 0, max: 6 }).map((units) => units * UNIT_MS);
 const incarnation = fc.oneof(
@@ -90,7 +92,7 @@ const position = fc.oneof(
 /** The name of the node and the names of all nodes, as at its setup. */
 const setUp = ['a', '["a","ü\u20ac"]'];
 
-// An ADMIT names a process and an incarnation, mostly the present ones.
+// An ADMIT names a replication id and an incarnation, mostly the present ones of the node.
 const admit = fc
   .tuple(at, ownIncarnation, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
   .map(([historyOf, name, gen, roster, floor, longestMs, recoveryWait]) => ({
@@ -211,7 +213,7 @@ const isFull = fc.oneof(
 );
 const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
   fc.record({ do: fc.constant('script' as const), at, members, calls, isFull });
-// A node that is sealed while it votes, and one that waits for a move.
+// Two special cases: a node is sealed while it votes, and a node waits for a move.
 const sealed = scriptOf(
   fc
     .tuple(nextSet, leases)
@@ -298,7 +300,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('role' as const), at }) },
 );
 
-// Both processes are admitted first. Otherwise few sequences would reach a token.
+// Each sequence begins with votes for both processes. Otherwise few sequences would get a token.
 export const opening: fc.Arbitrary<Step[]> = fc
   .tuple(roster, token, roster, token)
   .map(([rosterA, floorA, rosterB, floorB]) =>

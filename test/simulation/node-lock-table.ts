@@ -6,7 +6,7 @@ export interface LockRecord {
   readonly token: number | undefined;
   /** The holder, until its lease ends. */
   readonly owner: string | undefined;
-  /** 0 if the lock was released or never held. */
+  /** The end of the lease; 0 if the lock was released or never held. */
   readonly endsMs: number;
   /** True if the record says that the resource may have waiters. */
   readonly isMarked: boolean;
@@ -24,7 +24,7 @@ export function tokenText(token: number): string {
   return digits(token, TOKEN_DIGITS);
 }
 
-/** @param alsoOver true if an expired lease counts as well */
+/** @param alsoOver true if the owner of an expired lease is returned, too */
 export function recordOf(
   model: RedisProcess,
   [node, before]: NodeKeys,

@@ -33,7 +33,7 @@ async function ownHistory(client: Redis): Promise<string> {
   return /^master_replid:(\w+)/m.exec(await client.info())?.[1] ?? '';
 }
 
-/** The real servers and the models, under a key prefix of their own. */
+/** The real servers, and the models that must behave alike, under a new key prefix. */
 class Pair {
   readonly #prefix = `{${randomUUID()}}:`;
   readonly #ownKeys: NodeKeys = nodeKeys(this.#prefix);
@@ -45,7 +45,7 @@ class Pair {
       case 'script':
         return this.#run(one);
       case 'wait':
-        // The real clock has also moved a little.
+        // 1 ms more, because the clock of the real server moves a little by itself.
         this.#nowMs += one.units * UNIT_MS + 1;
         await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
         return;
@@ -115,7 +115,7 @@ class Pair {
   }
 
   async #run({ at: where, members, calls, isFull }: Step & { do: 'script' }): Promise<void> {
-    // The clock advances, like a real one. Incarnations of one name differ in their times.
+    // Moves the clock, so that incarnations with the same name differ in their start times.
     this.#nowMs += 0.001;
     const client = clientAt(where);
     const [nodeKey] = this.#ownKeys;
@@ -258,10 +258,10 @@ const TIMES: ReadonlySet<string> = new Set(['recovery_since', 'opened', 'rotated
 /** The end of the lease in a record whose lock was taken. */
 const HELD = /^(\d{15})(?=[ +]\d{16} )/;
 
-/** False for 0: the event never happened, or the lock is free. */
+/** False for 0, which means that the event never happened, or that the lock is free. */
 const isTime = (value: string): boolean => Number(value) > 0;
 
-/** A field of a hash, as if written `ms` earlier. As in the model, the clock moves 1 ms more. */
+/** Returns a field of a hash as if it were written `ms + 1` earlier: the model adds 1 ms, too. */
 function aged(field: string, value: string, ms: number): string {
   if (field === 'recovery_since') return String(Number(value) - ms);
   if (TIMES.has(field) && isTime(value)) return String(Number(value) - ms - 1);
@@ -297,14 +297,14 @@ function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record
   return Object.fromEntries(compared);
 }
 
-/** Removes the start times at the ends of incarnations: each side has a clock of its own. */
+/** Removes the start times from incarnations: model and server have different clocks. */
 function withoutTimes(reply: Reply): Reply {
   return reply.map((part) =>
     typeof part === 'string' ? part.replace(/\.\d{10}\.\d+/g, '') : part,
   );
 }
 
-/** The replies of a script. If it failed, the error is the only one. */
+/** The replies of a script. If the script failed, the error is the only reply. */
 function repliesOf(run: () => readonly Reply[]): readonly Reply[] {
   try {
     return run();

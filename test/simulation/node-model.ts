@@ -61,7 +61,9 @@ function otherVersion(model: RedisProcess, nodeKey: string, members: string): Re
   return version === /^\d+/.exec(members)?.[0] ? null : ['wrong-version', version];
 }
 
-/** The reason why this process is no node for a client with these members, or null. */
+/**
+ * The refusal of a client: this is a replica, or its members or storage version differ. Or null.
+ */
 function mismatch(model: RedisProcess, nodeKey: string, members: string): Reply | null {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   if (model.role !== 'master' && !model.has('replica-votes')) return ['not-master', model.role];
@@ -119,7 +121,7 @@ function noteRoster(
   model.setFields(nodeKey, { roster: vote[2], vote: vote.join(' '), members, name, names });
 }
 
-/** @param ends by queue, the time at which the lock is free again */
+/** @param ends the end of each lease, by the name of its queue */
 function grant(
   model: RedisProcess,
   keys: NodeKeys,
@@ -244,8 +246,8 @@ function held(model: RedisProcess, obstaclesMs: readonly number[]): Reply {
 }
 
 /**
- * Records a number for these resources. No token that was issued for them is greater. Their locks
- * are free, or one owner holds them.
+ * Raises the last token of these resources to one number, which is no lower than any token issued
+ * for them. Their locks are free, or one owner holds them.
  */
 function noteNumber(
   model: RedisProcess,
@@ -452,14 +454,14 @@ const seal: Body = (model, [nodeKey], _, values, members) => {
   return ['sealed', field('max') ?? '0', field('longest') ?? '0', voting, ...facts];
 };
 
-/** True if this still is the incarnation that voted. */
+/** True if the sealed node is still the incarnation that voted when it was sealed. */
 function isSealedVoter(model: RedisProcess, nodeKey: string): boolean {
   const isAny =
     model.has('sealed-votes-after-restart') && model.field(nodeKey, 'roster') !== undefined;
   return isAny || model.field(nodeKey, 'history') === model.history;
 }
 
-/** As `mismatch`, but a sealed node of this set is none. */
+/** As `mismatch`, but a node that is sealed in the client's own set accepts the client. */
 function unlessSealed(model: RedisProcess, nodeKey: string, members: string): Reply | null {
   const known = model.field(nodeKey, 'members');
   return mismatch(model, nodeKey, known === members + SEALED ? known : members);
@@ -533,7 +535,7 @@ function isIncarnation(model: RedisProcess, nodeKey: string, incarnation: string
   return isSeen && model.field(nodeKey, 'incarnation') === incarnation;
 }
 
-/** The facts about the server are those of any healthy one. */
+/** STATUS. The facts about the server (memory, durability) are constant in the model. */
 const status: Body = (model, [nodeKey], _, __, members) => {
   const isKnown = otherVersion(model, nodeKey, members) === null;
   const field = (name: string): string => (isKnown ? model.field(nodeKey, name) : undefined) ?? '';

@@ -61,8 +61,8 @@ function notify(model: RedisProcess, keys: NodeKeys, waiter: string): void {
 const LOOKED_AT_MAX = 64;
 
 /**
- * Counts the waiters of one process at the head of the queue. It stops at waiters that came too
- * long after the first other one.
+ * Counts the waiters of one process at the head of the queue. It also counts waiters behind those
+ * of other processes, if they came at most `togetherMs` after the first of these.
  */
 export function followers(
   model: RedisProcess,

@@ -5,12 +5,12 @@ import { createHash } from 'node:crypto';
  * the place of this module in a browser.
  */
 
-/** Runs `callback` when all promises have settled that can settle now. */
+/** Runs `callback` after all reactions of promises that can run now. */
 export function afterPromises(callback: () => void): void {
   process.nextTick(callback);
 }
 
-/** Resolves after real events have had their turn: messages, and the freeing of objects. */
+/** Resolves after a turn of the event loop, in which Node handles messages and frees objects. */
 export function realEvents(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

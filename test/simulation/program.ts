@@ -58,8 +58,8 @@ interface Keeping {
 }
 
 /**
- * Extends a lease now and then. It does so as the holder, or by the owner id. The latter is the way
- * of another process, which does not know when the lease ends.
+ * Extends a lease now and then, as the holder or by the owner id. Another process extends it by the
+ * owner id: it does not know when the lease ends.
  */
 async function keep(
   computer: Computer,
@@ -109,7 +109,7 @@ async function acquire(
     checkValidity(computer, lease, ttlMs, world);
     const { token } = lease;
     const remainingMs = lease.remainingMs();
-    // After a pause, the lease may be over before its holder could rely on it.
+    // If a pause lasted longer than the lease, the holder could never rely on it.
     const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : beganMs;
     const acquisition = {
       client: computer.name,

@@ -5,7 +5,9 @@ import type { ModelCall, NodeModel, Reply } from './node-model.ts';
 
 const [NODE_KEY] = nodeKeys('{fenced}:');
 
-/** The facts by which a node is known to others: roster as text, in the order of the names. */
+/**
+ * Generation and name of a node's incarnation, and its roster as text, in the order of the nodes.
+ */
 interface Identity {
   readonly gen: number;
   readonly name: string;
@@ -15,7 +17,7 @@ interface Identity {
 /** One round of inspections by a client: at most one request to each node. */
 export interface Look {
   readonly before: Look | null;
-  /** Number of its first id. Its requests have one id each, in the order of the nodes. */
+  /** Number of the id of its first request. The requests have ids in the order of the nodes. */
   readonly firstId: number;
   /** By node: the inspection that the client knew when it made its nominations. */
   readonly known: Map<string, Inspected>;
@@ -90,12 +92,14 @@ export class Recorder {
   readonly observed: Observed[] = [];
   readonly #stepsMax: number;
   readonly #nodes: readonly string[];
-  /** By id: its number. */
+  /** The number of each id, in the order in which ids were made. */
   readonly #ids = new Map<string, number>();
   readonly #looks = new Map<string, Look>();
-  /** By request: the look that it belongs to. */
+  /** The look that each request belongs to. */
   readonly #lookOf = new Map<object, Look>();
-  /** By text: requests that a node did not carry out, because it did not know the script. */
+  /**
+   * Looks of requests that failed because the node did not know the script, by the request's text.
+   */
   readonly #unknown = new Map<string, Look[]>();
   readonly #inspections = new Map<Reply, { readonly look: Look; readonly seen: Inspected }>();
   readonly #promises = new Map<Reply, Promised>();
@@ -120,11 +124,12 @@ export class Recorder {
     return this.observed.length >= this.#stepsMax;
   }
 
-  /** Notes a request that a client sends. The object identifies it. */
+  /** Notes a request that a client sends. The object `request` identifies it. */
   asked({ computer, machine }: Sender, request: object, calls: readonly ModelCall[]): void {
     const call = calls.find(({ command }) => ['inspect', 'promise', 'admit'].includes(command));
     if (!call) return;
-    // The client may have begun another look before it sends the source of an unknown script.
+    // If the node did not know the script, the client sends it again as source. By then, the client
+    // may have begun another look.
     const known = this.#unknown.get(keyOf(computer.name, machine, call))?.shift();
     const look = known ?? this.#lookAt(computer.name, machine, call);
     this.#lookOf.set(request, look);
@@ -132,7 +137,7 @@ export class Recorder {
     else if (call.command === 'admit') this.#decides(look, call);
   }
 
-  /** Notes a request that was not carried out. Its script follows as source. */
+  /** Notes a request that failed, because the node does not know the script. Its source follows. */
   unknown({ computer, machine }: Sender, request: object, calls: readonly ModelCall[]): void {
     const look = this.#lookOf.get(request);
     const call = calls.find(({ command }) => ['inspect', 'promise', 'admit'].includes(command));
@@ -149,7 +154,9 @@ export class Recorder {
     return look;
   }
 
-  /** A request may be given up before it is sent, so only the ids tell looks apart. */
+  /**
+   * Returns the look of an INSPECT. Only ids tell looks apart: a client may send fewer requests.
+   */
   #inspects(client: string, { name }: Machine, { values: [id = ''] }: ModelCall): Look {
     const last = this.#looks.get(client) ?? null;
     const firstId = (this.#ids.get(id) ?? 0) - this.#nodes.indexOf(name);

@@ -23,7 +23,7 @@ export type NodeFlaw =
 /** A list, as the JSON of its elements. */
 interface Value {
   readonly value: string;
-  /** On the node's own clock. */
+  /** The time of expiry, by the node's own clock. */
   readonly expiresAtMs: number;
 }
 
@@ -65,7 +65,7 @@ export class MemoryFullError extends Error {
 
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
-  /** Work on other waiters than the callers. All calls of one script share these two budgets. */
+  /** Work that the present script has spent on other waiters than its callers. It is limited. */
   spent = { expired: 0, queuesExamined: 0 };
   readonly data: NodeData;
   /** True if the first write of a script is refused, unless it needs no memory. */

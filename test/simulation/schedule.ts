@@ -36,7 +36,7 @@ export class Schedule {
     if (!next) return false;
     this.#nowMs = next.atMs;
     const going = next.run();
-    // Many events involve no client. An `await` would cost each of them a turn of promises.
+    // Saves time: many events involve no client, and an `await` costs a turn of promises.
     if (going !== undefined) await going;
     return true;
   }
@@ -66,8 +66,8 @@ function isBefore(a: Entry, b: Entry): boolean {
 }
 
 /**
- * Resolves when all promises have settled that can settle now. Node runs a tick that a promise's
- * reaction requested only after the last reaction. No real time passes, and no real event happens.
+ * Resolves after all reactions of promises that can run now. It uses a tick: Node runs a tick that
+ * a reaction requests only after the last reaction. No real event happens before.
  */
 export function settled(): Promise<void> {
   return new Promise(afterPromises);

@@ -18,8 +18,8 @@ export interface Settings {
    */
   readonly losses: 'few' | 'any';
   /**
-   * Nodes are declared `durable`, rightly or wrongly. They are readmitted at once, so tokens must
-   * not depend on the recovery wait.
+   * True if nodes are declared `durable`, rightly or wrongly. Then they are readmitted at once, so
+   * tokens must not depend on the recovery wait.
    */
   readonly durable: boolean;
   readonly firstToken: bigint | null;
@@ -29,9 +29,9 @@ export interface Settings {
    */
   readonly areNodesSound: boolean;
   /**
-   * True if a recovery wait covers every loss of memory: a restart, a flush, or an eviction of the
-   * node's hash. Then clocks of nodes do not jump, and fewer than a majority are without memory at
-   * one time. No two clients may hold valid leases at once then either.
+   * True if nodes lose their memory only in ways that a recovery wait covers: a restart, a flush,
+   * or an eviction of the node's hash. In such worlds, clocks of nodes do not jump, and fewer than
+   * a majority are without memory at one time. So no two clients may hold valid leases at once.
    */
   readonly areLossesWaitedFor: boolean;
   /** True if one more client is configured with only some of the nodes. */

@@ -10,8 +10,8 @@ export interface Patch {
 }
 
 /**
- * Lets Node run the client's sources without compiling them, with these patches. They import each
- * other by the names of the compiled files. Call this before you import them.
+ * Lets Node run the client's sources with these patches, without compiling them. The sources import
+ * each other by the names of compiled files, which this maps. Call it before you import them.
  */
 export function runFromSources(patches: readonly Patch[]): void {
   registerHooks({

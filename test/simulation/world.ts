@@ -19,13 +19,13 @@ import type { NodeFlaw } from './redis-process.ts';
 import { Schedule } from './schedule.ts';
 import { type Settings, settingsFor } from './settings.ts';
 
-/** The kind of worlds that the seeds draw. */
+/** Restricts the worlds that are drawn from seeds. */
 export interface WorldKind {
   /** True for a world in which the locks move to another node set. */
   readonly moves?: boolean;
   /** True for a short world: thousands of them cost as much as hundreds of long ones. */
   readonly short?: boolean;
-  /** Settings that are not drawn. */
+  /** Settings that are fixed. All others are drawn. */
   readonly settings?: Partial<Settings>;
   /** The kinds of faults, in place of drawn ones. */
   readonly faults?: readonly FaultKind[];
@@ -37,7 +37,7 @@ export interface RunOptions extends WorldKind {
   readonly flaws?: ReadonlySet<NodeFlaw>;
   /** Receives each line of the trace. */
   readonly trace?: (line: string) => void;
-  /** Records the steps of the protocol at the nodes. The world ends when it is full. */
+  /** Records the steps of the protocol at the nodes. The world ends when the recorder is full. */
   readonly recorder?: Recorder;
 }
 
@@ -80,7 +80,7 @@ class World {
   readonly #sets: readonly MachineSet[];
   readonly #clients: Client[];
   readonly #movers: (Computer | null)[] = Array(MOVERS).fill(null);
-  /** Owner ids of leases that were granted in the present node set of a move. */
+  /** Owner ids of leases that the first node set has granted, before a move. */
   readonly #granted = new Set<string>();
   /** The last time at which a node granted an ACQUIRE, by owner id. */
   readonly #grantedMs = new Map<string, number>();
@@ -154,8 +154,8 @@ class World {
       return await this.#live();
     } finally {
       end();
-      // Within a world, only promises settle. Real events get their turn here: messages between
-      // threads, and the freeing of objects that signals refer to.
+      // In a world, only promises settle. Between two worlds, real events get their turn: messages
+      // between threads, and the freeing of objects that abort signals refer to.
       await realEvents();
     }
   }
@@ -194,8 +194,8 @@ class World {
     this.#isOver = true;
     for (const { computer } of this.#clients) computer.kill();
     for (const computer of this.#movers) computer?.kill();
-    // Node keeps objects that wait for a signal for ever. The world has ended, so nothing awaits
-    // these calls.
+    // Frees the objects of the world: Node keeps all that still wait for an abort signal. Nothing
+    // awaits these calls, because the computers have ended.
     for (const redlock of this.#redlocks) void redlock.close();
     return outcome;
   }
@@ -257,8 +257,8 @@ class World {
   }
 
   /**
-   * The node sets that a process knows: one, or the present one and the next. Null if none moves.
-   * `isLagging`: it cannot follow to the set that serves in the end.
+   * Draws the node sets that a client is configured with. Null in a world without moves.
+   * `isLagging`: the client does not know the set that serves in the end.
    */
   #chooseSets(
     id: string,
@@ -321,7 +321,7 @@ class World {
     if (this.#isCalm && acquisition.beganMs >= this.#settings.calmAtMs && place !== 'stranger') {
       this.#waiting.delete(place);
     }
-    // Not earlier: nodes that are not set up yet would become the stranger's.
+    // The stranger starts only now: it would set up new nodes under its own node names.
     const hasStranger = this.#settings.hasStranger && !this.#plan;
     if (hasStranger) this.#stranger ??= this.#startClient('stranger');
   }
@@ -337,7 +337,7 @@ class World {
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
       const resources = call.keys.filter((key) => key.includes('queue:'));
-      // Digests and prefixes are the same everywhere, and say nothing.
+      // Leaves out digests and key prefixes, which are the same in all lines.
       const asked = [...resources, ...call.values]
         .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:queue:', ''))
         .join(' ');
@@ -375,7 +375,7 @@ class World {
     if (this.#plan) this.#endMoves(this.#plan);
   }
 
-  /** Programs with the old set alone end. If a move was interrupted, it is finished. */
+  /** Ends the clients that know only the old set. If a move was interrupted, finishes it. */
   #endMoves({ other, after }: MovePlan): void {
     for (const [slot, computer] of this.#movers.entries()) {
       computer?.kill();
@@ -388,7 +388,7 @@ class World {
       if (this.#clients[at]) this.#clients[at].computer.pauseChance = 0;
     }
     const [present, next] = this.#sets;
-    // If a majority is sealed, the clients finish the move themselves.
+    // If the old set cannot serve any more, clients finish the move. Otherwise a mover must.
     const isSealed = present?.isSealed && (present.serves || this.#random('end').chance(0.3));
     if (isSealed && !other) this.#startMover(0, Target.next);
     if (after && next?.isSealed) this.#startMover(1, Target.after);
@@ -397,7 +397,8 @@ class World {
   #isRecovered(): boolean {
     if (!this.#isCalm || this.#waiting.size > 0) return false;
     if (!this.#plan) return this.#sets[0]?.isWhole ?? false;
-    // Two moves to different sets may block each other. Then nothing but safety is promised.
+    // Two rival moves may each seal half of the nodes. Then no lock is granted any more, and only
+    // safety is promised.
     const { calmAtMs, maxTtlMs } = this.#settings;
     if (this.#plan.other) return this.#schedule.nowMs > calmAtMs + 3 * maxTtlMs;
     return this.#sets.some((set) => set.serves);

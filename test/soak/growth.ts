@@ -1,15 +1,15 @@
 /** One measurement of everything that could leak. */
 export interface Sample {
   readonly atMs: number;
-  /** Of the client's process, after a garbage collection. */
+  /** Heap of the client's process, after a garbage collection. */
   readonly heapBytes: number;
-  /** Of the client's process, as the system counts it. It is reported, and not judged. */
+  /** Memory of the client's process, as the system counts it. It is reported, and not judged. */
   readonly residentBytes: number;
   /** Open files and sockets of the client's process. */
   readonly descriptors: number;
   /** Timers of the library that are set. */
   readonly timers: number;
-  /** The node that uses most. */
+  /** Memory of the node that uses most. */
   readonly nodeBytes: number;
   /** Keys of all nodes. */
   readonly keys: number;
@@ -19,7 +19,7 @@ export interface Sample {
   readonly connections: number;
 }
 
-/** Growth that is no leak: a part of the figure, and an absolute allowance. */
+/** Growth up to this share of a figure, plus its allowance, counts as no leak. */
 const GROWTH_MAX = 0.1;
 const ALLOWANCES = {
   heapBytes: 1_000_000,

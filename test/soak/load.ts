@@ -12,18 +12,18 @@ export interface LoadOptions {
   readonly namesPerSecond: number;
   /** Leases that are held at any time. Each is extended until it is replaced. */
   readonly held: number;
-  /** Waiters for one lock, at any time. Each holds it for `holdMs`. */
+  /** Waiters for one lock, at any time. A waiter that is served holds the lock for `holdMs`. */
   readonly waiters: number;
   readonly holdMs: number;
   /** Clients a second that connect, wait for the lock of the waiters, and go. */
   readonly clientsPerSecond: number;
-  /** Shows that the soak finds a leak: clients that go keep their connections. */
+  /** True for a test of the soak itself: clients that go leave their connections open, a leak. */
   readonly leaks?: boolean;
 }
 
 const HOT = 'hot';
 const WAIT_MS = 60_000;
-/** New names, and clients that come and go, at any time. */
+/** The most operations of one kind (new names, clients that come and go) at any time. */
 const AT_ONCE_MAX = 2;
 /** The number of times that a held lease is extended before it is replaced. */
 const EXTENSIONS = 4;
@@ -31,10 +31,10 @@ const EXTENSIONS = 4;
 /** A client with connections of its own. */
 class Client implements AsyncDisposable {
   readonly lock: Redlock;
-  /** Connections that go with this client. */
+  /** Connections that are closed with this client. */
   readonly #connections: readonly Redis[];
 
-  /** @param leaked gets the connections, which stay */
+  /** @param leaked if given, gets the connections, which then stay open */
   constructor(
     { ports, keyPrefix, ttlMs }: LoadOptions,
     runtime: CountedRuntime,
@@ -54,7 +54,7 @@ class Client implements AsyncDisposable {
   }
 }
 
-/** Churn of names, leases that are held, waiters, and clients that come and go. */
+/** Locks new names, holds leases, lets waiters wait, and lets clients come and go. */
 export class Load implements AsyncDisposable {
   readonly runtime: CountedRuntime = new CountedRuntime();
   /** Leases that were acquired so far. */
@@ -82,7 +82,7 @@ export class Load implements AsyncDisposable {
     this.#work = work.map((one) => one.catch((error) => void this.#errors.push(error)));
   }
 
-  /** Ends all work, and throws the first error that it met. */
+  /** Ends all work. Throws the first error of the work, if there was one. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort();
     await Promise.all(this.#work);
@@ -96,7 +96,7 @@ export class Load implements AsyncDisposable {
     for (let at = 0; await this.#pause(1_000 / perSecond); at += 1) {
       const one = this.#counted(() => run(at));
       running.add(one);
-      // A busy machine must not look like a leak.
+      // Limits the work under way. On a busy machine it would grow, and look like a leak.
       if (running.size === AT_ONCE_MAX) await Promise.race(running);
       void one.finally(() => running.delete(one)).catch(() => {});
     }
@@ -118,7 +118,7 @@ export class Load implements AsyncDisposable {
     while (await this.#pause(1)) await this.#counted(() => this.#serve(this.#client.lock));
   }
 
-  /** Requires that each token is above all earlier ones. */
+  /** Takes the contended lock once. Requires that its token is above all earlier ones. */
   async #serve(lock: Redlock): Promise<void> {
     const lease = await this.#acquire(lock, HOT);
     if (lease.token <= this.#lastToken) throw new Error(`${lease.token} <= ${this.#lastToken}`);

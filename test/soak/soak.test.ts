@@ -9,7 +9,7 @@ import { until } from '../lock/harness/redlock-nodes.js';
 import { growthIn, type Sample } from './growth.ts';
 import { soak } from './soak.ts';
 
-/** Nodes forget a name after a second or two. */
+/** A short soak. The TTL is short, so nodes forget a name after a second or two. */
 const SHORT = {
   durationMs: 7_000,
   samples: 12,

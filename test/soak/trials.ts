@@ -49,8 +49,8 @@ class World implements AsyncDisposable {
   }
 
   /**
-   * Microseconds of the longest command of any node. The clock goes on while the machine runs other
-   * processes.
+   * Microseconds of the longest command of any node, by the wall clock: time in which the machine
+   * ran other processes counts, too.
    */
   async longestUs(): Promise<number> {
     const logs = await Promise.all(this.admins.map((admin) => admin.slowlog('GET', 1_000)));
@@ -105,10 +105,12 @@ export async function leases(count: number): Promise<Figures> {
 
 const WAITING = new URL('./waiting.ts', import.meta.url);
 const PROCESSES = 10;
-/** After `waiting.ts` has measured. */
+/** Time after which `waiting.ts` has measured its waiters. */
 const SETTLED_MS = 12_000;
 
-/** All wait for one resource that is held. Then each takes it in turn, and gives it back. */
+/**
+ * Lets all waiters wait for one held resource. Then each gets the lock in turn, and releases it.
+ */
 export async function waiters(count: number): Promise<Figures> {
   await using world = await World.start(3);
   const { keyPrefix, ports, admins } = world;
@@ -162,7 +164,7 @@ export async function waiters(count: number): Promise<Figures> {
   };
 }
 
-/** Each client takes and gives back a lock of its own, ten times. */
+/** Lets each client acquire and release a lock of its own, ten times. */
 export async function clients(count: number): Promise<Figures> {
   await using world = await World.start(3);
   const { keyPrefix, admins } = world;
@@ -195,9 +197,10 @@ export async function clients(count: number): Promise<Figures> {
 const [ROUNDS, CYCLES, VIRTUAL_SERVICES] = [5, 6_000, 64];
 
 /**
- * Processor time of a lock that is taken and given back, in turns; medians of the rounds. Subjects
- * are one `Redlock`, virtual services in one group, virtual services in several, and as many single
- * groups apart, all at work at once. Each group has the same number of callers.
+ * Measures the processor time of an acquisition with its release. The figures are medians of
+ * rounds, in which the subjects take turns. The subjects are one `Redlock`, virtual services in one
+ * group, virtual services in k groups, and k separate single groups at the same time. Each group
+ * has the same number of callers.
  *
  * All nodes share this machine, and more busy nodes slow each other down. So k groups are compared
  * with k single groups.

@@ -24,7 +24,7 @@ const waiting = Array.from({ length: waiters }, async () => {
     failed += 1;
   }
 });
-// All have enqueued by then, as a rule.
+// Waits until all waiters have enqueued, as a rule.
 await sleep(5_000);
 const startedMs = performance.now();
 const before = process.cpuUsage();

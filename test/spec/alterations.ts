@@ -19,7 +19,9 @@ interface Alteration {
 
 const NODES = ['a', 'b', 'c'];
 
-/** The place of the next event that changes the memory of the node or needs its vote; or -1. */
+/**
+ * Index of the node's next event that changes its memory or needs its vote; -1 if there is none.
+ */
 function nextAt(events: Events, at: number): number {
   const node = events[at]?.n;
   const passive = ['save', 'inspect', 'promise'];
@@ -28,7 +30,7 @@ function nextAt(events: Events, at: number): number {
   );
 }
 
-/** True for a grant after which the node grants the next number. So nothing came between. */
+/** True for a grant if the node's next event is a grant of the next token: nothing came between. */
 function hasNext(events: Events, at: number): boolean {
   const next = events[nextAt(events, at)];
   return events[at]?.do === 'acquire' && next?.do === 'acquire';
@@ -101,8 +103,8 @@ function replaced(events: Events, at: number, fields: Partial<TraceEvent>): Even
 }
 
 /**
- * Alters each trace in one way, each way in turn. A trace without a place for it gets the next way.
- * A trace in which no node voted is left out.
+ * Alters each trace in one way, and uses the ways in turn. If a way does not apply to a trace, uses
+ * the next way. Leaves out a trace in which no node voted.
  */
 export function altered(traces: readonly Trace[]): Altered[] {
   return traces.flatMap((trace, turn) => {

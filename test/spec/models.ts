@@ -49,7 +49,7 @@ function tokensWith(constants: TokenConstants): Setting {
   return { ...tokens, constants: { ...tokens.constants, ...constants } };
 }
 
-/** The module Scripted with the script of this name. */
+/** A setting for the module Scripted: the exploration begins with the script of this name. */
 function scripted<Name extends string>(name: Name, constants: TokenConstants) {
   const { constants: common, ...setting } = tokensWith({ Rounds: '{r1, r2}', ...constants });
   const own = { module: 'Scripted', specification: 'ScriptedSpec' } as const;
@@ -57,7 +57,7 @@ function scripted<Name extends string>(name: Name, constants: TokenConstants) {
   return { [name]: whole } as Record<Name, Setting>;
 }
 
-/** Clients reach the old master of n1, or a replica that was promoted without data. */
+/** After a failover of n1, each client reaches its old master or the promoted replica, p1. */
 const oldMaster: TokenConstants = {
   Promoted: '{p1}',
   FailedOver: 'n1',
@@ -125,7 +125,7 @@ const rows: readonly Row[] = [
     violates('Growth', 22),
   ],
   ['inspected at different moments', 'none', holdsIn(7_281)],
-  // The common moment protects the votes of a majority that works. Tokens grow without it.
+  // Without this step, a working majority could lose its votes. Tokens still grow, so it holds.
   ['inspected at different moments', 'no common moment', holdsIn(10_183)],
   ['update', 'none', holdsIn(4_066)],
   ['update', 'token not compared', violates('Ratchet', 7)],

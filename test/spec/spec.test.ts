@@ -6,7 +6,7 @@ import { Tlc } from './tlc.ts';
 const QUICK = /^(update|put|hand-over|no loss|requests arrive again)\b/;
 
 let tlc: Tlc;
-// TLC, Java and Python are installed if they were never used before.
+// On a new machine, this installs TLC, Java and Python.
 beforeAll(async () => {
   tlc = await Tlc.fetch();
 }, 600_000);
@@ -17,7 +17,7 @@ test.each(quick)('$name', { timeout: 120_000 }, async (model) => {
   expect(await tlc.check(model)).toEqual(model.expected);
 });
 
-test('each property is violated by some mutant, and each setting has a verdict without a mutant', () => {
+test('each property of the specifications is violated by some model', () => {
   const violated = models.flatMap(({ expected }) => (expected.holds ? [] : [expected.property]));
   const properties = models.flatMap((model) => [...model.invariants, ...model.properties]);
   expect(new Set(violated)).toEqual(new Set(properties));

@@ -12,7 +12,7 @@ const NODES = ['a', 'b', 'c'];
 const STEPS_MAX = 200;
 /** Number of traces that TLC reads at once. */
 const BATCH = 50;
-/** Faults that spec/Tokens.tla does not describe. */
+/** Faults that spec/Tokens.tla cannot express. Worlds with them are left out. */
 const OUTSIDE: ReadonlySet<string> = new Set([
   'failover',
   'bury-ghost',

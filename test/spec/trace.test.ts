@@ -32,7 +32,7 @@ test('TLC accepts the traces of the simulation, and refuses altered ones and tho
   expect(early).toEqual([]);
   expect(refused.some(({ trace }) => flawed.includes(trace))).toBe(true);
 
-  // Traces in which little happens would show little.
+  // All actions and alterations must occur. Otherwise the test would show little.
   const done = new Set(traces.flatMap(({ events }) => events.map((event) => event.do)));
   const actions =
     'begin acquire confirm backfill win refuse restart forget inspect plan promise decide admit';

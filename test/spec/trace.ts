@@ -1,6 +1,8 @@
 import type { Look, Observed, Recorder, Vote } from '../simulation/recorder.ts';
 
-/** An event of spec/Trace.tla. An array stands for a set, and `roster` for a place in `rosters`. */
+/**
+ * An event of spec/Trace.tla. An array stands for a set, and `roster` is an index into `Rosters`.
+ */
 export interface TraceEvent {
   readonly do: string;
   readonly n?: string;
@@ -18,12 +20,12 @@ export interface Trace {
   readonly events: readonly TraceEvent[];
 }
 
-/** Numbers further apart than this count as this far apart: TLC has 32 bits. */
+/** Larger differences between numbers are shortened to this one, because TLC has 32 bits. */
 const GAP = 8;
-/** Fields whose values are compared with each other. */
+/** Fields with tokens. Their numbers are made smaller together, so that they keep their order. */
 const TOKENS = ['token', 'chosen', 'number', 'max', 'floor'];
 
-/** Rosters of several traces, each once. */
+/** The rosters of several traces, without duplicates. */
 export class Rosters {
   readonly list: (readonly Incarnation[])[] = [];
   readonly #places = new Map<string, number>();
@@ -97,13 +99,13 @@ interface Draft {
 /** Numbers what was observed: the acquisitions, the rounds and the incarnations of each node. */
 class Builder {
   readonly events: Draft[] = [];
-  /** By node: the number of each name. */
+  /** For each node, the numbers of its incarnations by their names. */
   readonly names: ReadonlyMap<string, Map<string, number>>;
   readonly #nodes: readonly string[];
   readonly #rounds = new Map<Look, number>();
-  /** The floors on which clients have decided. */
+  /** The floor on which the client has decided, by round of inspections. */
   readonly #floors: ReadonlyMap<Look, number>;
-  /** By inspection: the round that uses it. */
+  /** The round of readmission that uses each inspection. */
   readonly #usedBy = new Map<Observed, number>();
   readonly #owners = new Map<string, { a: number; client: string; tokens: Set<number> }>();
 
@@ -125,8 +127,8 @@ class Builder {
   }
 
   /**
-   * True if every node is nominated. Then the nodes were inspected twice. At some time between,
-   * they were all as the client saw them.
+   * True if every node is nominated. Before that, the client has inspected all nodes twice and seen
+   * the same. So at some moment between, all nodes were as it saw them.
    */
   #isForAll({ before, nominations, known }: Look): boolean {
     if (nominations?.length !== this.#nodes.length) return false;
