@@ -50,7 +50,7 @@ export class SignedTokens {
       (isSigned && known.size > 1 && resource !== key)
     )
       throw new InvalidArgumentError(
-        `several resources have this token, and the key is none of them: write under a lease of one resource token=${token} key=${key}`,
+        `the lease of this token has several resources, and the key is none of them: write under a lease of one resource token=${token} key=${key}`,
       );
     return {
       token,

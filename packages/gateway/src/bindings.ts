@@ -63,7 +63,7 @@ export function complaintAboutBinding({ keys, lease, anyLease = false }: Binding
   const variables = parts.filter((part) => part === '*' || VARIABLE.test(part));
   if (new Set(variables).size < variables.length) return 'keys has a name twice';
   const foreign = lease?.split('/').find((part) => isSpecial(part) && !variables.includes(part));
-  if (foreign !== undefined) return `lease has ${foreign}, which keys has not`;
+  if (foreign !== undefined) return `lease has ${foreign}, which keys does not have`;
   const all = [parts, lease?.split('/') ?? []];
   return all.every((some) => some.every((part, at) => isPart(part, at === some.length - 1)))
     ? null

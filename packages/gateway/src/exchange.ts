@@ -63,7 +63,7 @@ export interface Exchange {
 /** @throws {Problem} `forbidden` */
 export function checkAllowed(caller: Caller, verb: Verb, resource: string): void {
   if (!caller.may(verb, resource))
-    throw new Problem('forbidden', `these credentials do not allow to ${verb} here`, {
+    throw new Problem('forbidden', `these credentials do not have the right to ${verb} here`, {
       members: { verb, resource },
     });
 }

@@ -234,7 +234,7 @@ export class Gate {
     if (caller === null)
       throw new Problem(
         'unauthenticated',
-        'send Authorization: Bearer with a key that this gateway knows',
+        'send Authorization: Bearer KEY, with a key that this gateway knows',
       );
     this.#progressOf(request).isCounted = true;
     // A request of the gateway to itself: the rate has counted the MCP request that caused it. Its

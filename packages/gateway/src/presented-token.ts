@@ -25,7 +25,7 @@ export function presentedToken(
   else if (named !== undefined && named !== guard)
     throw new Problem(
       'wrong-lease',
-      `the lease ${guard} guards ${resource}: acquire it and present its token. To let another lease guard it, an operator adds a rule to bindings in the gateway's configuration`,
+      `the lease ${guard} guards ${resource}: acquire that lease, and present its token. To let another lease guard ${resource}, an operator adds a rule to bindings in the gateway's configuration`,
       { members: { resource, lease: guard } },
     );
   // If any lease may guard the value, and the request names none, the token must belong to the
