@@ -88,7 +88,7 @@ export class History {
     for (const event of this.#events) listener(event);
   }
 
-  /** Resolves after `times` such events. */
+  /** Resolves after `times` events of this actor, operation and phase. */
   recorded(actor: Actor, operation: Operation, phase: Phase, times: number): Promise<void> {
     let missing = times;
     return new Promise((resolve) => {

@@ -25,7 +25,7 @@ interface Parts {
   readonly folder: string;
   /** Open for reading and writing, so that neither side waits for the other to open it. */
   readonly report: FileHandle;
-  /** Returns true if the job has ended such an operation. */
+  /** Returns true if the job has ended an operation of this kind. */
   readonly has: (operation: Operation) => boolean;
 }
 

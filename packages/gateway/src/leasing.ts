@@ -75,7 +75,11 @@ export async function extendLease(
   return issued(services, startedMs, locked, { owner, token, remainingMs });
 }
 
-/** @throws {Problem} also `no-quorum`, if too few nodes answered */
+/**
+ * Releases a lease.
+ *
+ * @throws {Problem} `no-quorum` if too few nodes answered; `invalid-request` for a wrong lease id
+ */
 export async function releaseLease(
   services: Services,
   locked: Locked,

@@ -4,7 +4,7 @@ import { findProgram } from './programs.js';
 import { askS3, type CrashableS3, makeAndRemoveBucket, type S3Keys } from './s3-address.js';
 import { type Launch, onFreePort, startCrashable } from './server.js';
 
-/** Starts MinIO on one folder. It ends with `parts`. */
+/** Starts MinIO on one folder. It ends when `parts` is disposed. */
 export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Promise<CrashableS3> {
   const folder = parts.use(await makeTemporaryFolder('minio'));
   return await onFreePort(async (port) => {

@@ -16,7 +16,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
 `;
 
-/** Starts moto, an AWS mock in memory that accepts any keys. It ends with `parts`. */
+/** Starts moto, an AWS mock in memory that accepts any keys. It ends when `parts` is disposed. */
 export async function startMoto(keys: S3Keys, parts: AsyncDisposableStack): Promise<S3Address> {
   const folder = parts.use(await makeTemporaryFolder('moto'));
   return await onFreePort(async (port) => {

@@ -15,7 +15,7 @@ import {
 } from './server.js';
 
 /**
- * Starts a Ceph of one node in memory, and its S3 gateway. They end with `parts`.
+ * Starts a Ceph of one node in memory, and its S3 gateway. Both end when `parts` is disposed.
  *
  * There is no manager (ceph-mgr). A manager monitors and balances, which the pools and the gateway
  * do not need.

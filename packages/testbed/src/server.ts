@@ -51,7 +51,7 @@ export async function launch({
 }
 
 /**
- * Starts a server that can be crashed. It ends with `parts`.
+ * Starts a server that can be crashed. It ends when `parts` is disposed.
  *
  * @returns a function that kills it with SIGKILL, starts it again, and resolves when it answers
  */

@@ -16,7 +16,10 @@ export interface Lock {
   tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
 }
 
-/** Groups the nodes by their answers: `A B held; C not-voting`. Pending nodes are left out. */
+/**
+ * Groups the nodes by their answers: `A B held; C not-voting`. Nodes that have not answered yet are
+ * left out.
+ */
 export function summarize(
   nodes: readonly { readonly name: string; readonly answer: string }[],
 ): string {

@@ -10,8 +10,8 @@ export interface Row {
 }
 
 /**
- * The messages of a run without those of repeated refusals. A client that is refused the lock asks
- * again until it gets it.
+ * The messages of a run without those of repeated refusals. A client asks again until it gets the
+ * lock.
  */
 export function withoutRepeats(run: Run): readonly Message[] {
   const begins = run.events.filter(({ operation, phase }) => {

@@ -167,7 +167,7 @@ export class World {
     this.#faults.push({ atMs: this.nowMs, place, text });
   }
 
-  /** Resolves after `times` such events. */
+  /** Resolves after `times` events of this actor, operation and phase. */
   recorded(actor: Lane, operation: Event['operation'], phase: Event['phase'], times: number) {
     let missing = times;
     return new Promise<void>((resolve) => {
