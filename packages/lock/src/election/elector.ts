@@ -31,7 +31,7 @@ export interface ElectionLock {
 
 export interface ElectorConfig {
   readonly lock: ElectionLock;
-  /** The name of the office. All candidates name it alike. */
+  /** The name of the office, which all candidates must spell alike. */
   readonly resource: string;
   /**
    * Milliseconds after which another candidate may lead if the leader dies, 100 or more. @default
@@ -52,7 +52,7 @@ const PAUSE_MS = 500;
 /** A leader extends its lease, and publishes a notice, so many times in its TTL. */
 const BEATS = 3;
 
-/** Errors of lock services after which a campaign goes on. All others ask for another set-up. */
+/** Errors of lock services after which a campaign goes on. Waiting does not mend other errors. */
 const PASSING: ReadonlySet<unknown> = new Set([
   ...['held', 'timeout', 'no-quorum', 'too-slow', 'memory-full'],
   ...['unavailable', 'overloaded', 'shutting-down', 'too-many-requests', 'request-timeout'],
@@ -72,9 +72,9 @@ export class Elector implements AsyncDisposable {
   readonly #candidate: string;
   readonly #board: ElectionBoard | undefined;
   readonly #runtime: Runtime;
-  /** Of the present campaign and of the term that follows it. */
+  /** Aborts when the present campaign, or the term that follows it, is to end. */
   #resignation: AbortController | null = null;
-  /** Ends with the present campaign, whatever its outcome is. */
+  /** Resolves when the present campaign ends, whatever its outcome is. */
   #campaign: Promise<void> | null = null;
   #term: Term | null = null;
 
@@ -155,7 +155,8 @@ export class Elector implements AsyncDisposable {
     const published = Promise.resolve(term.publishing).then(() =>
       this.#publish(term, { beat: 0, nextMs: 0 }),
     );
-    // A board that hangs does not keep the caller for ever, and refuses this token later.
+    // A board that hangs keeps the caller for `ttlMs` at most. If the notice arrives later, the
+    // board refuses its token as soon as a later leader has published.
     const settled = published.catch(() => {});
     await Promise.all([released, inTime(this.#runtime, nobody, settled, this.#ttlMs)]);
   }

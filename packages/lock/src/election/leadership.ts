@@ -14,13 +14,13 @@ export interface Leadership {
   /** Aborts when this process may no longer rely on leading. */
   readonly signal: AbortSignal;
   /**
-   * Milliseconds for which this process may rely on leading, unless it is extended; 0 when it is
-   * over.
+   * Milliseconds for which this process may rely on leading, without a further extension; 0 when
+   * the term is over.
    */
   remainingMs(): number;
   /**
-   * Passes if at least `ms` milliseconds remain. Only the storage's check of the token can promise
-   * that they still do at the next statement.
+   * Passes if at least `ms` milliseconds remain. The process may pause right after this call, so
+   * only the storage's check of the token protects a write.
    *
    * @throws {LeaseLostError}
    */
@@ -45,7 +45,7 @@ export class Term implements Leadership {
   }
 
   get signal(): AbortSignal {
-    // A process that was stopped gets here before its timers.
+    // After a pause of the process, this may run before the timer that ends the lease.
     if (this.#lease.remainingMs() === 0) this.#abort('the lease of the leader is over');
     return this.#signal;
   }
@@ -69,7 +69,8 @@ export class Term implements Leadership {
   }
 
   /**
-   * Lets the term last for `ttlMs` from now on. Nodes that did not answer are asked again later.
+   * Lets the term last for `ttlMs` from now on. If that fails, the term goes on while its lease
+   * lasts, and the next call tries again.
    */
   async extend(ttlMs: number): Promise<void> {
     await this.#lease.extend(ttlMs).catch(() => {});

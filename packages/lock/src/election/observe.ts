@@ -7,10 +7,10 @@ import { type ElectionBoard, type Notice, parseNotice } from './board.js';
  */
 export interface Observation {
   /**
-   * - `led`: this observer saw the leader's notice change within the time that the leader promises.
+   * - `led`: this observer saw a new notice, and the time until the next one is not over.
    *   At the moment of the read, no later leader had published. It may have been deposed since.
    * - `vacant`: there was no leader yet, or the last one has resigned.
-   * - `unknown`: the notice has not changed for that long, or not since this observer began, or the
+   * - `unknown`: the next notice is overdue, or none has come since this observer began, or the
    *   board could not be read. The leader may live, be dead or have a successor.
    */
   readonly state: 'led' | 'vacant' | 'unknown';

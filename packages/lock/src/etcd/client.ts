@@ -10,7 +10,7 @@ export type Fetch = (
   },
 ) => Promise<Pick<Response, 'ok' | 'status' | 'text' | 'body'>>;
 
-/** An answer of etcd that is no success. */
+/** An error that etcd answered. */
 export class EtcdError extends Error {
   /** The HTTP status, which etcd's JSON gateway derives from the gRPC code. */
   readonly status: number;
@@ -47,7 +47,8 @@ export class EtcdClient {
   }
 
   /**
-   * Asks one member after the other until one answers. So a request may be carried out twice.
+   * Asks one member after the other until one answers. A silent member may carry out the request
+   * nevertheless, so the request may be carried out twice.
    *
    * @param onRepeat called each time that the request is sent again
    * @throws {EtcdError} it was refused, or no member carried it out within `limitMs`
@@ -68,7 +69,7 @@ export class EtcdClient {
         return await this.#ask<Reply>(path, body, Math.max(1, Math.min(leftMs, memberLimitMs)));
       } catch (error) {
         if (error instanceof EtcdError && !error.isPassing) throw error;
-        // Another call may have gone on to the next member meanwhile.
+        // While this request waited, another call may already have skipped the member.
         if (this.#at === at) this.skipMember();
         const pauseMs = tries % this.#endpoints.length === 0 ? ROUND_PAUSE_MS : 0;
         if (endMs - this.#runtime.nowMs() <= pauseMs) throw error;

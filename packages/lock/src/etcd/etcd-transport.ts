@@ -20,7 +20,7 @@ const RESOURCES_MAX = 128;
 /** A transaction has each name up to 5 times, and etcd takes 1.5 MiB by default. */
 const NAMES_BYTES_MAX = 256 * 1024;
 
-/** The keys under a new lease of etcd, and the deadline until which their holder may rely on it. */
+/** Keys under a new lease of etcd, and the deadline until which their owner may rely on them. */
 interface Renewed {
   readonly position: Position;
   readonly deadlineMs: number;
@@ -142,8 +142,8 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   /**
-   * Puts the keys of an owner under a new lease. An earlier request of unknown outcome may have
-   * done so, too.
+   * Puts the keys of an owner under a new lease. An earlier request, whose reply was lost, may have
+   * moved the keys to another lease. Then reads the keys, and tries again.
    *
    * @param position null if it is not known
    * @returns null if the keys are gone
@@ -166,8 +166,8 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   /**
-   * Puts the keys under a new lease. If the outcome is unknown, that lease may hold the keys, so it
-   * is left to its end.
+   * Puts the keys under a new lease. If the outcome is unknown, they may be under it already, so
+   * it is not revoked, and ends by itself.
    */
   async #move(
     position: Position,

@@ -1,6 +1,6 @@
 import { type EtcdClient, EtcdError } from './client.js';
 
-/** The keys of one acquisition: one for each resource, which one transaction has put. */
+/** The keys of one acquisition: one for each resource, all put by one transaction. */
 export interface Position {
   /** Sorted. */
   readonly resources: readonly string[];
@@ -48,8 +48,8 @@ const AFTER_RESOURCES = '\x7f';
  *
  * A lease of etcd deletes the keys of a client that has died. Invariant: a lease that its holder
  * relies on is never kept alive, but replaced by a new one. A leader of etcd answers a keep-alive
- * and revokes leases without a majority, even if another leader has replaced it (etcd issue 15247).
- * A grant and a transaction need the majority.
+ * without asking a majority, and also revokes leases alone. It does so even if the majority has
+ * elected another leader (etcd issue 15247). A grant and a transaction need the majority.
  */
 export class Keys {
   readonly #etcd: EtcdClient;
@@ -86,7 +86,10 @@ export class Keys {
     return reply.result?.TTL !== undefined;
   }
 
-  /** Deletes the keys of the lease, and lets a copy of its transaction that comes later fail. */
+  /**
+   * Ends the lease, and so deletes its keys. If a copy of the transaction that puts them comes
+   * later, the transaction fails, because there is no such lease.
+   */
   async revoke(lease: string, limitMs: number): Promise<void> {
     await this.#etcd.call('lease/revoke', { ID: lease }, limitMs).catch((error: unknown) => {
       if (!(error instanceof EtcdError && error.status === 404)) throw error;
@@ -123,14 +126,14 @@ export class Keys {
     );
   }
 
-  /** Creates the keys behind those of others. A copy of the request changes nothing. */
+  /** Creates the keys behind those of others. If the request is repeated, nothing changes. */
   async enqueue(wanted: Wanted, limitMs: number): Promise<Position> {
     const position = this.#created(wanted, await this.#putIf(wanted, UNUSED, limitMs));
     if (!position) throw new EtcdError(500, 'the keys of a waiter were changed');
     return position;
   }
 
-  /** @returns the key before ours in one of the queues, or null: then none will ever come before */
+  /** @returns the key before ours in one of the queues; null if ours are the first, for good */
   async predecessor({ resources, created }: Position, limitMs: number): Promise<string | null> {
     const reply = await this.#txn(
       {

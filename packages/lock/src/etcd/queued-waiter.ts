@@ -7,7 +7,7 @@ import type { WakeUps } from './wake-ups.js';
 
 /** The seconds for which the position of a crashed waiter delays the queue. */
 const WAITER_TTL_SECONDS = 3;
-/** The interval at which a waiter keeps its position alive, and looks whether it is the first. */
+/** The interval at which a waiter keeps its keys alive, and looks whether they are the first. */
 const LOOK_MS = 1_000;
 
 /** The parts of the lock service that a waiter uses. */
@@ -36,9 +36,9 @@ export class QueuedWaiter implements Waiter {
   readonly #context: WaiterContext;
   readonly #request: AcquireRequest;
   #position: Position | null = null;
-  /** The key before its own in one of the queues, when it last looked. */
+  /** The key before the waiter's own in one of the queues, according to the last `#look`. */
   #predecessor: string | null = null;
-  /** The keys that were deleted while it looked. */
+  /** The keys that were deleted while `#look` waited for its reply. */
   readonly #deleted = new Set<string>();
   #isLooking = false;
   #isNotified = false;
@@ -59,7 +59,7 @@ export class QueuedWaiter implements Waiter {
   }
 
   async pause(attempts: number, { reason }: AcquireFailure, leftMs: number): Promise<void> {
-    // The first acquisition did not enqueue.
+    // The first acquisition did not enqueue. The second does, so it follows at once.
     if (attempts === 1 && reason === 'held') return;
     const { runtime } = this.#context;
     const isBehind = reason === 'held' && this.#predecessor !== null;
@@ -91,7 +91,7 @@ export class QueuedWaiter implements Waiter {
       if (nowMs < this.#keepMs) return this.#position;
       this.#keepMs = nowMs + LOOK_MS;
       if (await keys.keepAlive(this.#position.lease, limitMs())) return this.#position;
-      // A request of unknown outcome may have put its keys under another lease.
+      // The lease is over. A request of unknown outcome may have put the keys under another one.
       this.#context.leave(this.#position);
     }
     this.#keepMs = nowMs + LOOK_MS;
@@ -114,7 +114,7 @@ export class QueuedWaiter implements Waiter {
     } finally {
       this.#isLooking = false;
     }
-    // The watch is silent, or about to report the deletion.
+    // The predecessor is gone, and the watch has not reported that: it may have failed silently.
     if (before !== null && before !== this.#predecessor && !isNotified) wakeUps.restart();
     if (this.#predecessor !== null && this.#deleted.has(this.#predecessor)) this.#woken.resolve();
     return this.#predecessor;

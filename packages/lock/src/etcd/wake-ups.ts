@@ -17,8 +17,8 @@ export type DeletionListener = (key: string | null) => void;
 
 /**
  * Notifies waiters of deleted keys: one watch for all waiters of this process, as long as there are
- * any. It begins at the present revision, so compaction cannot reach it. All waiters look again
- * when it begins, because a key may have been deleted before.
+ * any. The watch begins at the present revision, which compaction has not removed. When it begins,
+ * all waiters read their queues again, because a key may have been deleted before.
  */
 export class WakeUps {
   readonly #etcd: EtcdClient;
@@ -45,7 +45,7 @@ export class WakeUps {
     this.#stop = null;
   }
 
-  /** Watches at the next member: the present one may be silent, or cut off from the others. */
+  /** Watches at the next member: the present one may be silent, or cut off from the cluster. */
   restart(): void {
     this.#etcd.skipMember();
     this.#start();
@@ -76,7 +76,7 @@ export class WakeUps {
       rest = lines.pop() ?? '';
       for (const line of lines) {
         const { result } = JSON.parse(line) as WatchReply;
-        // A member ends a watch, for instance if the right to read was taken away.
+        // The member has ended the watch, for instance because the right to read was taken away.
         if (!result || result.canceled) return;
         if (result.created) this.#notify(null);
         for (const { kv } of result.events ?? []) this.#notify(kv.key);

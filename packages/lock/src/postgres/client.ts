@@ -3,7 +3,7 @@
  * for each kind of client. The client stays its owner's: an adapter never closes it.
  */
 export interface DatabaseClient {
-  /** The number of statements that the server runs for it at once. */
+  /** The number of statements that the server runs for this client at once. */
   readonly connections: number;
   /**
    * Runs one statement. Several statements without values run in one transaction.
@@ -14,7 +14,7 @@ export interface DatabaseClient {
    */
   query(text: string, values?: Value[]): Promise<unknown[][]>;
   /**
-   * Listens to a channel on a connection of its own, and makes a lost connection again.
+   * Listens to a channel on a separate connection, and connects again when that is lost.
    *
    * @returns a function that ends this; null if the client has no connection to spare
    */

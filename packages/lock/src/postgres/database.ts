@@ -2,7 +2,7 @@ import type { DatabaseClient, Value } from './client.js';
 import { schema } from './schema.generated.js';
 import { type BeginLimit, StatementQueue } from './statement-queue.js';
 
-/** The end of one acquisition: a token, or the milliseconds for which others hold the lock. */
+/** The outcome of one acquisition: a token, or the milliseconds for which others hold the lock. */
 export type AcquireRow = readonly [token: string | null, heldMs: string | null];
 
 /** The number of forgotten names, and the next page of the table; null after the last. */
@@ -14,7 +14,7 @@ const NAMES = '$1::pg_catalog.text::pg_catalog.text[]';
 /** Pages of the table for one statement: about 1,500 names, a few milliseconds. */
 const PAGES = 32;
 
-/** SQLSTATEs of a transaction that was rolled back because of others. */
+/** SQLSTATEs of a transaction that was rolled back because of concurrent transactions. */
 const SERIALIZATION_FAILURES: readonly unknown[] = ['40001', '40P01'];
 const TRIES_MAX = 10;
 
@@ -84,11 +84,11 @@ export class Database {
   }
 
   async install(): Promise<void> {
-    // Without the notices that a part is there already.
+    // Suppresses the notices about parts that exist already.
     await this.#query(`SET LOCAL client_min_messages = warning; ${schema}`);
   }
 
-  /** Other levels would fail again and again for a statement that reads the whole table. */
+  /** On other levels, a statement that reads the whole table would conflict again and again. */
   #readCommitted<Row>(text: string): Promise<Row> {
     return this.#row(`SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ${text}`);
   }

@@ -64,7 +64,7 @@ export class PostgresTransport implements LockTransport {
     return {
       acquire: () => this.#acquire(request, true),
       pause: async (attempts, failure, leftMs) => {
-        // The first acquisition did not ask for a notification.
+        // The first acquisition asked for no notification. The second does, so it follows at once.
         if (attempts === 1 && failure.reason === 'held') return;
         const delayMs = this.#delayMs(attempts, failure);
         await sleep(this.#runtime, Math.min(delayMs, leftMs), signal, woken.promise);
@@ -95,11 +95,12 @@ export class PostgresTransport implements LockTransport {
     const owner = this.#runtime.uniqueId();
     const startedMs = this.#runtime.nowMs();
     const { firstToken } = this.#options;
-    // The other half is for the server: a late lease is only released again.
+    // In the second half of the time, the statement is not sent any more. The server would grant
+    // the lease too late, and it would only be released again.
     const limit = new BeginLimit(this.#runtime, limitMs / 2, signal);
     const asked = this.database.acquire(resources, owner, ttlMs, firstToken, isWaiting, limit);
     const [token, heldMs] = await this.#answer(asked, limitMs, limit).catch((failure) => {
-      // The server may grant the lease after that.
+      // The server may still grant the lease, unless the statement was not sent.
       const late = asked.then(
         ([token]) => token !== null,
         (error) => !(error instanceof NotSentError),

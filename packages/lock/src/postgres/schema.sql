@@ -29,7 +29,7 @@ BEGIN
       USING ERRCODE = 'insufficient_privilege',
         HINT = format('Install as that role: SET ROLE %I', stranger);
   END IF;
-  -- Read, not called.
+  -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced_lock.version()');
   IF installed NOT IN (2, 3) THEN
@@ -76,7 +76,7 @@ INSERT INTO fenced_lock.floor (token, raised_at) VALUES (0, clock_timestamp()) O
 -- Without a first token, it is at least the clock in microseconds. So it also grows over a failover
 -- to an asynchronous replica, which lacks the last rows.
 --
--- clock_timestamp() is read after the wait for the rows. now() is the time before it.
+-- clock_timestamp() is read after the wait for the rows. now() would be a time before that wait.
 CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer,
   first_token bigint DEFAULT NULL, waits boolean DEFAULT false)
 RETURNS TABLE (token bigint, held_ms bigint)
@@ -95,12 +95,13 @@ BEGIN
     WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
   GET DIAGNOSTICS locked = ROW_COUNT;
   IF locked < (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
-    -- Another insertion while others are locked could deadlock.
+    -- Inserting the missing row now, while the other rows are locked, could deadlock.
     RAISE EXCEPTION 'a resource was forgotten during the wait for it: try again'
       USING ERRCODE = 'serialization_failure';
   END IF;
-  -- The next statement sees the floor, which was raised before any of these could be forgotten. The
-  -- snapshot of a whole transaction may be older. Then this lock on the row fails.
+  -- The floor was raised before any of these resources was forgotten, so the next statement sees
+  -- it. On levels above READ COMMITTED, the transaction has one snapshot, which may be older than
+  -- the floor. In that case, locking the floor's row fails.
   IF inserted > 0 AND current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM FROM fenced_lock.floor FOR SHARE;
   END IF;
@@ -135,8 +136,8 @@ BEGIN
 END
 $$;
 
--- Lets a lease last at least `ttl_ms` from now on. False if a part of it is over. It then stays
--- over.
+-- Lets a lease last at least `ttl_ms` from now on. False if the lease of one of the resources is
+-- over. Then none is extended.
 CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -151,8 +152,8 @@ BEGIN
 END
 $$;
 
--- Ends a lease. False if a part of it was over before. Notifies waiters, if there are any: commits
--- that notify run one at a time in the whole cluster.
+-- Ends a lease. False if the lease of one of the resources was over before. Notifies only if a
+-- client waits, because the server runs commits that notify one at a time.
 CREATE OR REPLACE FUNCTION fenced_lock.release(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

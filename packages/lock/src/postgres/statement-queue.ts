@@ -40,7 +40,8 @@ interface Waiting {
 
 /**
  * The statements that wait for one of `connections`, in order. Those whose limit is over are
- * dropped. A pool would send them nevertheless, and an overloaded server would do nothing else.
+ * dropped. A pool would send them nevertheless, and an overloaded server would run only statements
+ * whose callers have given up.
  */
 export class StatementQueue {
   readonly #connections: number;

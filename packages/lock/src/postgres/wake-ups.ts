@@ -4,9 +4,8 @@ import type { DatabaseClient } from './client.js';
 const CHANNEL = 'fenced_lock';
 
 /**
- * Notifies waiters of releases by LISTEN, as long as there are any. If the connection for that is
- * lost or not to be had, waiters poll until it is there again. PgBouncer in transaction mode lets
- * no client listen.
+ * Notifies waiters of releases by LISTEN, as long as there are waiters. Without a connection that
+ * listens, waiters poll until there is one. PgBouncer in transaction mode lets no client listen.
  */
 export class WakeUps {
   readonly #client: DatabaseClient;
@@ -44,7 +43,7 @@ export class WakeUps {
     };
   }
 
-  /** Wakes all, because a release may have come before. */
+  /** Wakes all waiters, because a release may have come while no connection listened. */
   #setListening(isListening: boolean): void {
     this.#isListening = isListening;
     for (const wake of this.#waiters.keys()) wake();

@@ -2,8 +2,8 @@ import { driftMs } from '../core/validity.js';
 import type { LockRecord } from './records.js';
 
 /**
- * More than a process reads within one TTL. If it read more, it would forget each before its end,
- * and never take over.
+ * More than a process reads within one TTL. If it read more records, it would forget each of them
+ * before the lease ends, and never take over.
  */
 const RECORDS_MAX = 100_000;
 
@@ -15,9 +15,9 @@ interface Seen {
 /**
  * The versions of held locks, and the times at which this process saw them first.
  *
- * Invariant: a lease is over for others only after this process has seen one version of its record
+ * Invariant: this process takes a lease as over only after it has seen one version of its record
  * for the whole TTL. The holder counts from before it wrote that version, and a renewal writes
- * another one. So no clock is compared with that of another machine.
+ * another version. So no clock is compared with that of another machine.
  */
 export class Observations {
   readonly #seen = new Map<string, Seen>();

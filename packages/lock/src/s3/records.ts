@@ -25,7 +25,7 @@ export interface LockObjects {
 /** The lock record of one resource. */
 export interface LockRecord {
   readonly resource: string;
-  /** Null if there is no object, or if a later write has replaced it. No two are the same. */
+  /** Unique. Null if there is no object, or if another write has replaced it since. */
   readonly version: string | null;
   /** The token of the last holder; 0n if there was none. */
   readonly token: bigint;
@@ -35,7 +35,7 @@ export interface LockRecord {
 
 export interface Held {
   readonly owner: string;
-  /** Milliseconds for which the holder may rely on it, from before this version was written. */
+  /** Length of the lease in milliseconds. It began before this version was written. */
   readonly ttlMs: number;
 }
 
@@ -44,8 +44,8 @@ const FREE = '{}';
 const KEY_BYTES_MAX = 1_024;
 
 /**
- * The objects of the locks. A write replaces one version, so of several clients one wins. It
- * presents the holder's token, which the store remembers, also in the record of a free lock.
+ * The objects of the locks. A write replaces one version, so of several clients one wins. The write
+ * presents the holder's token, which the store remembers, also while the lock is free.
  */
 export class Records {
   readonly #objects: LockObjects;

@@ -17,12 +17,15 @@ interface Options {
   readonly firstToken: bigint | null;
 }
 
-/** The lock of a set, as its owner names it. `records` is null if another process acquired it. */
+/** A lock of some resources. `records` is null if another process acquired the lock. */
 interface Owned {
   readonly resources: readonly string[];
   readonly owner: string;
   readonly records: readonly LockRecord[] | null;
-  /** A record with the next token, whose replacement has no outcome yet, and may still arrive. */
+  /**
+   * The record that a write of unknown outcome was to replace, with the token of that write. The
+   * write may still arrive.
+   */
   readonly doubtful?: LockRecord | undefined;
 }
 
@@ -52,7 +55,7 @@ export class S3Transport implements LockTransport {
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     return this.#server.acquire(request, async (limitMs) => {
       using limit = timeLimit(this.#runtime, limitMs);
-      // The time limit ends no write: only its outcome shows what must be released.
+      // The time limit does not end a write: its outcome shows which records must be released.
       const acquired = this.#acquire(request, limit.signal);
       return await this.#inTime(acquired, limit.signal).catch((failure) => {
         const undone = acquired.then((late) => (late.ok ? late.handle.release() : null));
@@ -98,7 +101,7 @@ export class S3Transport implements LockTransport {
     const startedMs = this.#runtime.nowMs();
     const records: LockRecord[] = [];
     try {
-      // One after the other, in the order of the names: of two sets, one gets all.
+      // One after the other, in the order of the names: of two sets that share some, one gets all.
       for (const record of found) {
         const next = { token, held: { owner, ttlMs } };
         records.push(await this.#records.replace(record, next, signal));
@@ -116,7 +119,10 @@ export class S3Transport implements LockTransport {
     return this.#granted({ resources, owner, records }, token, deadlineOf(startedMs, ttlMs));
   }
 
-  /** A token above those of all records. A record without an object may have had one before. */
+  /**
+   * A token above those of all records. If there is no object, one may have been removed. So the
+   * clock takes the place of its token.
+   */
   #nextToken(found: readonly LockRecord[]): bigint {
     const { firstToken } = this.#options;
     const first = firstToken ?? BigInt(Math.floor(this.#runtime.wallClockMs() * 1_000));
@@ -186,7 +192,10 @@ export class S3Transport implements LockTransport {
     return (await this.#inTime(Promise.all(writes), signal)).flat();
   }
 
-  /** The records of this owner, and the doubtful one: a new version keeps its replacement out. */
+  /**
+   * The records of this owner, and the doubtful one. Replacing the doubtful record makes the late
+   * write fail, because that write replaces the old version only.
+   */
   async #ownRecords(
     { resources, owner, doubtful }: Owned,
     signal: AbortSignal,
@@ -216,7 +225,7 @@ export class S3Transport implements LockTransport {
     return this.#server.granted(this, { resources, owner, token, deadlineMs, extend, release });
   }
 
-  /** The value of the promise. The store goes on resolving a write that was aborted. */
+  /** The value of the promise, or an error once the signal aborts. A write still goes on then. */
   async #inTime<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
     const settled = await unlessAborted(
       promise.then((value) => ({ value })),

@@ -4,7 +4,7 @@ import { CODE, ConnectionLostError, isRefusal } from './protocol/errors.js';
 import { type Acl, create, type Operation, PERSISTENT } from './protocol/operations.js';
 import type { Session } from './protocol/session.js';
 
-/** Requests of one call, repeated on other servers until its time is over. */
+/** Runs calls, and repeats their requests on other servers until the time of a call is over. */
 export class Ensemble {
   readonly session: Session;
   readonly acl: Acl;
@@ -21,7 +21,8 @@ export class Ensemble {
 
   /**
    * Runs `work` again after each lost connection, so `work` must find out what an earlier run has
-   * done. A first run takes half of the time at most: a silent server leaves time for another one.
+   * done. The first run takes half of the time at most. So if its server is silent, there is time
+   * for another server.
    *
    * @throws {ZooKeeperError} a server refused
    * @throws {ConnectionLostError} no answer in time: the last request may have been carried out
@@ -30,7 +31,7 @@ export class Ensemble {
     return this.server.track(this.#insist(limitMs, work));
   }
 
-  /** Ends the session, after what has been begun. */
+  /** Ends the session when all calls that were begun have ended. */
   async close(): Promise<void> {
     this.isClosing = true;
     await this.server.close();
@@ -62,7 +63,7 @@ export class Ensemble {
     }
   }
 
-  /** The reply, or null if the server refused for one of the reasons. */
+  /** The reply, or null if the server refused with one of the codes. */
   async unless<Reply>(
     codes: readonly number[],
     operation: Operation<Reply>,
@@ -77,7 +78,7 @@ export class Ensemble {
     }
   }
 
-  /** Creates a node that stays, and those above it. */
+  /** Creates a node and those above it, unless they exist. */
   async ensure(path: string, signal: AbortSignal, mode: number = PERSISTENT): Promise<void> {
     try {
       await this.session.request(create(path, '', mode, this.acl), signal);

@@ -18,16 +18,17 @@ export interface LeaseRecord {
 const SKEW_MAX_MS = 10_000;
 /** Milliseconds after which the leader's clock is read again. */
 const SAMPLE_MS = 10_000;
-/** The number of leases that a process keeps an eye on. */
+/** The number of leases that a process remembers. */
 const SEEN_MAX = 1_000;
 
 /**
  * Decides when the lease of a silent holder is over. ZooKeeper does not: its servers have no timer
  * for leases, and a session's timer belongs to a connection.
  *
- * A lease is over if this process has seen it for its whole time without an extension. The holder
- * began to count before that, so the rates of two clocks are all that counts. A process that came
- * later goes by the leader's wall clock, and adds 10 s for a change of leaders.
+ * A lease is over if this process has seen it for its whole TTL without an extension. The holder
+ * began to count earlier. So only the rates of the two clocks matter, and not their times. A
+ * process that came later may use the leader's wall clock instead. It adds 10 s, because the lease
+ * may be from the clock of an earlier leader.
  */
 export class Expiry {
   readonly #runtime: Runtime;
@@ -39,12 +40,12 @@ export class Expiry {
     this.#runtime = runtime;
   }
 
-  /** True if the leader's clock has to be read before a newcomer may judge. */
+  /** True if the leader's clock was not read in the last 10 s. */
   get needsSample(): boolean {
     return this.#leaderMs() === null;
   }
 
-  /** Notes the leader's wall clock, as an answer has just shown it. */
+  /** Notes the time of the leader's wall clock, which a reply has just shown. */
   onLeaderTime(leaderMs: number): void {
     this.#sample = { leaderMs, atMs: this.#runtime.nowMs() };
   }

@@ -17,8 +17,8 @@ import {
 
 /**
  * The nodes of leases. A lease is a node with a record, and a child that is named after its owner.
- * Both are there or none. As no owner id is used twice, the child's existence shows in any
- * transaction that the lease is still the same.
+ * Both exist, or neither. No owner id is used twice. So a transaction that checks the child
+ * succeeds only if the lease is still the same.
  */
 export class LeaseNodes {
   readonly #ensemble: Ensemble;
@@ -32,11 +32,11 @@ export class LeaseNodes {
   }
 
   /**
-   * Creates the lease of all resources, together with `others`, or of none.
+   * Creates the leases of all resources in one transaction, with the operations `others`.
    *
    * @param found leases that are over and are replaced
    * @returns the transaction that created it
-   * @throws {ZooKeeperError} something of it is not as expected
+   * @throws {ZooKeeperError} one of the operations was refused, so none was carried out
    */
   async take(
     resources: readonly string[],
@@ -51,7 +51,7 @@ export class LeaseNodes {
       const path = this.#paths.lease(name);
       const before = found[at];
       return [
-        // An extension since then has raised the version.
+        // Refused if the old lease was extended since it was read, because that raises the version.
         ...(before
           ? [remove(this.#paths.owner(name, before.owner)), remove(path, before.version)]
           : []),
@@ -96,7 +96,7 @@ export class LeaseNodes {
     return Math.max(...ends);
   }
 
-  /** Reads the leader's clock if that was long ago. */
+  /** Reads the leader's clock by a write, unless that has been done in the last 10 s. */
   async sampleClock(signal: AbortSignal): Promise<void> {
     if (!this.#expiry.needsSample) return;
     const stat = await this.#ensemble.session.request(setData(this.#paths.leases, '', -1), signal);
@@ -112,14 +112,14 @@ export class LeaseNodes {
   ): Promise<boolean> {
     const { session } = this.#ensemble;
     for (;;) {
-      // Another process may have acquired it through another server.
+      // Another process may have acquired a lock through another server. `sync` makes that visible.
       const synced = session.request(sync(this.#paths.leases), signal);
       const [found] = await Promise.all([this.read(resources, signal), synced]);
       const records = found.filter((record) => record?.owner === owner) as LeaseRecord[];
       if (records.length < found.length) return false;
       if (resources.some((name, at) => this.remainingMs([name], [found[at] ?? null]) === 0))
         return false;
-      // Invariant: an extension never lowers what others count on.
+      // Invariant: an extension never lowers the TTL in a record, for which other clients wait.
       const text = recordText(owner, Math.max(ttlMs, ...records.map((record) => record.ttlMs)));
       const operations = resources.flatMap((name, at) => [
         check(this.#paths.owner(name, owner)),

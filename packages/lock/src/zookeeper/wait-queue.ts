@@ -14,7 +14,7 @@ import {
   watchExists,
 } from './protocol/operations.js';
 
-/** The queues of several resources: the parent of each, and its waiters' nodes. */
+/** The wait queues of several resources. Each is a parent node, with a child for each waiter. */
 export class WaitQueue {
   readonly ensemble: Ensemble;
   readonly parents: readonly string[];
@@ -24,7 +24,10 @@ export class WaitQueue {
     this.parents = resources.map((name) => paths.queue(name));
   }
 
-  /** Operations that are refused while there is a queue: an acquisition then has to wait. */
+  /**
+   * Operations that are refused while a parent exists, because they create it. As parts of an
+   * acquisition's transaction, they make it fail while clients wait.
+   */
   get barrier(): Operation<unknown>[] {
     const { acl } = this.ensemble;
     return this.parents.flatMap((path) => [create(path, '', PERSISTENT, acl), remove(path)]);
@@ -46,7 +49,7 @@ export class WaitQueue {
     );
   }
 
-  /** @param id a random name. The node's name begins with it, so a lost reply is found out. */
+  /** @param id a random name. The nodes' names begin with it, so they are found without a reply. */
   position(id: string): Position {
     return new Position(id, this);
   }
@@ -74,7 +77,7 @@ export class Position {
   isGivenUp = false;
   /** The session in which the nodes were last created, or may have been. */
   #session: bigint | null = null;
-  /** The operations that delete its nodes. Refused, if it has lost its position. */
+  /** The operations that delete its nodes. The server refuses them if the nodes are gone. */
   removals: Operation<void>[] = [];
 
   constructor(id: string, queue: WaitQueue) {
@@ -107,7 +110,7 @@ export class Position {
       });
       const found = await Promise.all(watched);
       if (found.every((one) => one === 'nobody')) return true;
-      // Null: it has left since the list was read.
+      // Null: the waiter before has left since the list was read.
       if (!found.includes(null)) return false;
     }
   }
@@ -128,7 +131,7 @@ export class Position {
     return lists.flat().length === own.flat().length;
   }
 
-  /** @param leftovers its nodes of an earlier session, or of a reply that was lost */
+  /** @param leftovers its nodes of an earlier session, or of a request whose reply was lost */
   async #enqueue(leftovers: string[], session: bigint, signal: AbortSignal): Promise<void> {
     await this.#remove(leftovers, signal);
     if (this.isGivenUp) return;

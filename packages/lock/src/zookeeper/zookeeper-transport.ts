@@ -15,13 +15,13 @@ import type { Paths } from './paths.js';
 import { CODE, ConnectionLostError, isRefusal, ZooKeeperError } from './protocol/errors.js';
 import { type Position, WaitQueue } from './wait-queue.js';
 
-/** Tokens above are not exact in stores that keep them as numbers. */
+/** Greater tokens are not exact in stores that keep tokens as floating-point numbers. */
 const TOKEN_MAX = 2n ** 53n - 1n;
 
-/** The outcome of a try: the transaction that created the lease, or the others' remaining time. */
+/** The outcome of a try: the transaction that created the lease, or the wait for other leases. */
 type Tried = { readonly czxid: bigint } | { readonly heldMs: number };
 
-/** Refusals of an acquisition because of other clients, or because nothing was created yet. */
+/** Refusals of an acquisition because of other clients, or because the parent nodes are missing. */
 const OTHERS = [CODE.nodeExists, CODE.noNode, CODE.badVersion, CODE.notEmpty];
 
 /** One acquisition under one owner id, until it has an outcome. */
@@ -108,7 +108,7 @@ export class ZooKeeperTransport implements LockTransport {
         const isFirst = !isRepeated;
         isRepeated = true;
         const isReleased = await this.#nodes.release(resources, owner, signal);
-        // The request whose reply was lost may have released it.
+        // An earlier request, whose reply was lost, may have released the lease.
         return isReleased || (isFirst ? false : null);
       });
       if (isHeld === null) return 'unknown';
@@ -124,7 +124,7 @@ export class ZooKeeperTransport implements LockTransport {
     return { request, owner, queue, startedMs: null, isDoubtful: false };
   }
 
-  /** Repeats a try until it has an outcome, and makes a result of that. */
+  /** Runs `attempt` until it has an outcome, and makes the caller's result of the outcome. */
   #settle(
     acquisition: Acquisition,
     attempt: (signal: AbortSignal) => Promise<Tried>,
@@ -195,7 +195,7 @@ export class ZooKeeperTransport implements LockTransport {
     }
   }
 
-  /** @returns null if something of it is not as expected */
+  /** @returns null if the server refused because of other clients, or of missing parent nodes */
   async #take(
     acquisition: Acquisition,
     found: readonly (LeaseRecord | null)[],
@@ -210,7 +210,7 @@ export class ZooKeeperTransport implements LockTransport {
       acquisition.isDoubtful ||= !(error instanceof ZooKeeperError);
       if (!isRefusal(error, ...OTHERS)) throw error;
       if (isRefusal(error, CODE.noNode) && found.length === 0) {
-        // The first acquisition below this root.
+        // Parent nodes are missing, because this is the first acquisition below the root.
         await this.#ensemble.ensure(this.#paths.leases, signal);
         await this.#ensemble.ensure(this.#paths.queues, signal);
       }

@@ -60,7 +60,7 @@ export class PgAdapter implements DatabaseClient {
           listener.onListening(true);
           await Promise.race([lost.promise, ended]);
         }
-        // Closed, because it has our listeners, and notifications on their way.
+        // The pool closes the connection, which has our listeners and further notifications.
         connection.release(true);
       }
       if (over.aborted) return;
@@ -88,8 +88,9 @@ export class PgAdapter implements DatabaseClient {
   }
 
   /**
-   * A server that is going down may greet and say goodbye in one packet. Its error then comes
-   * before a promise resolves, and without a listener it would end the process. Hence the callback.
+   * Borrows by a callback. A server that is shutting down may accept a connection and end it in one
+   * packet. That error comes before a promise resolves, when the connection has no listener yet,
+   * and would end the process.
    */
   #borrow(lost: () => void): Promise<PostgresConnection> {
     return new Promise((resolve, reject) => {

@@ -34,8 +34,8 @@ export class PostgresJsAdapter implements DatabaseClient {
   }
 
   async query(text: string, values: Value[] = []): Promise<unknown[][]> {
-    // A statement with values takes two round trips, unless it was prepared. The owner's option
-    // `prepare: false` comes first.
+    // A statement with values takes two round trips, unless it was prepared. If the owner set
+    // `prepare: false`, that has priority.
     const result = await this.#sql.unsafe(text, values, { prepare: true });
     const rows = 'command' in result ? result : (result.at(-1) as object[]);
     // The owner's option `transform` may replace null, too.
@@ -56,7 +56,7 @@ export class PostgresJsAdapter implements DatabaseClient {
     return () => void this.#listeners.delete(listener);
   }
 
-  /** postgres.js itself listens again after a lost connection, and says so. */
+  /** After a lost connection, postgres.js itself listens again, and calls `onListening` again. */
   #listen(channel: string): void {
     const onMessage = (payload: string): void => {
       for (const listener of this.#listeners) listener.onMessage(payload);

@@ -24,7 +24,7 @@ export interface SessionState {
   readonly password: Uint8Array;
   /** Milliseconds of silence after which the servers end it. */
   readonly timeoutMs: number;
-  /** The latest transaction that the client has seen. A server that is behind refuses it. */
+  /** The latest transaction that the client has seen. A server without it refuses the client. */
   readonly zxid: bigint;
 }
 
@@ -50,7 +50,7 @@ export interface ConnectionListener {
   onClose(cause: Error): void;
 }
 
-/** Numbers of requests that are not counted. */
+/** Request numbers with a fixed meaning. All other requests are counted. */
 const XID_WATCH = -1;
 const XID_PING = -2;
 const XID_AUTH = -4;
@@ -117,7 +117,7 @@ export class Connection {
     return this.#request(operation.type, (to) => operation.write(to), operation.read);
   }
 
-  /** Closes the connection if the server has sent nothing since `sinceMs`, and for a while. */
+  /** Closes the connection if the server has sent nothing since `sinceMs`, for at least 500 ms. */
   suspect(sinceMs: number): void {
     const silentMs = this.#runtime.nowMs() - Math.max(sinceMs, this.#heardMs);
     if (this.#heardMs <= sinceMs && silentMs >= SILENT_MIN_MS) this.close(silence(silentMs));
@@ -218,7 +218,7 @@ export class Connection {
       return;
     }
     if (xid === XID_WATCH) {
-      // The kind of the event, and the state of the session.
+      // Skips the kind of the event, and the state of the session.
       for (const _ of [0, 1]) reader.int();
       this.#listener.onWatch(reader.string());
       return;
@@ -227,7 +227,7 @@ export class Connection {
     if (pending?.xid !== xid) {
       throw new ProtocolError(`a reply to another request xid=${xid} expected=${pending?.xid}`);
     }
-    // It closes the connection. The request may succeed in the next one.
+    // The error closes the connection. The request may succeed on the next connection.
     if (SESSION_CODES.includes(code)) throw new ZooKeeperError(code);
     if (zxid > 0n) this.#listener.onZxid(zxid);
     pending.reply(reader, code);

@@ -44,7 +44,7 @@ export class ZooKeeperError extends Error {
   }
 }
 
-/** The connection was lost before the reply: the request may have been carried out, or may be. */
+/** The connection was lost before the reply: the request may be carried out, before or later. */
 export class ConnectionLostError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -60,7 +60,7 @@ export class ProtocolError extends Error {
   }
 }
 
-/** True if the server refused for that reason. */
+/** True if the server refused with one of these codes. */
 export function isRefusal(error: unknown, ...codes: readonly number[]): error is ZooKeeperError {
   return error instanceof ZooKeeperError && codes.includes(error.code);
 }

@@ -24,9 +24,9 @@ export interface Stat {
 }
 
 export const PERSISTENT = 0;
-/** It ends with the session of its creator, and gets the next number of its parent. */
+/** A node that ends with its creator's session. The server appends a growing number to its name. */
 export const EPHEMERAL_SEQUENTIAL = 3;
-/** Servers delete it some time after its last child. */
+/** A node that the servers delete some time after its last child was deleted. */
 export const CONTAINER = 4;
 
 const ALL_PERMISSIONS = 31;
@@ -35,7 +35,7 @@ const ALL_PERMISSIONS = 31;
 export type Acl = readonly { readonly scheme: string; readonly id: string }[];
 
 export const OPEN: Acl = [{ scheme: 'world', id: 'anyone' }];
-/** Everything for those who authenticate as the creator did. */
+/** All rights for clients with the creator's credentials. */
 export const CREATOR: Acl = [{ scheme: 'auth', id: '' }];
 
 /** Replies with the path, which has a number at its end if the mode is sequential. */
@@ -82,7 +82,7 @@ export function getData(
   };
 }
 
-/** Refused with `noNode`, it watches for the node's creation. */
+/** Reads the facts and sets a watch, also if it is refused with `noNode`: then for a creation. */
 export function watchExists(path: string): Operation<Stat> {
   return {
     type: 3,
@@ -148,7 +148,7 @@ function readStat(from: JuteReader): Stat {
   from.long();
   const mtimeMs = Number(from.long());
   const version = from.int();
-  // Versions of children and rights, owner, sizes, and the children's last transaction.
+  // Skips versions of children and rights, owner, sizes, and the children's last transaction.
   for (const _ of [0, 1]) from.int();
   from.long();
   for (const _ of [0, 1]) from.int();

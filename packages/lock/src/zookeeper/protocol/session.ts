@@ -11,9 +11,9 @@ export interface SessionOptions extends Access {
 
 /** The pause after all servers were tried. */
 const RETRY_MS = 100;
-/** A connection that lasted for less does not count. */
+/** A connection that lasted for less counts as a failed one. */
 const USEFUL_MS = 1_000;
-/** The limit of a handshake in the first round. Each later round has twice as much. */
+/** The limit of a handshake in the first round over all servers. It doubles with each round. */
 const HANDSHAKE_MS = 500;
 const HANDSHAKE_MIN_MS = 200;
 
@@ -32,7 +32,7 @@ export class Session {
   /** The time of the last handshake; null without a connection. */
   #connectedMs: number | null = null;
   #isStarted = false;
-  /** Connections in a row that were of no use. */
+  /** The number of connections in a row that failed. */
   #failures = 0;
   #lastError: Error | undefined;
   #cancelRetry: () => void = () => {};
@@ -44,7 +44,7 @@ export class Session {
     this.#options = options;
     this.#runtime = runtime;
     this.#state = this.#fresh(0n);
-    // So the clients of an ensemble spread over its servers.
+    // Begins with a random server, so that the clients spread over all servers.
     const first = Math.floor(runtime.random() * options.servers.length);
     this.#servers = [...options.servers.slice(first), ...options.servers.slice(0, first)];
   }
@@ -62,8 +62,8 @@ export class Session {
   /**
    * Sends a request as soon as there is a connection.
    *
-   * @param signal aborts when the reply comes too late. Before the request is sent, that withdraws
-   *   it. If the server is silent altogether, the session moves to another one.
+   * @param signal ends the wait for the reply. A request that was not sent yet is withdrawn. If the
+   *   server has sent nothing since the request, the session moves to another server.
    * @param onWatch called once when the watch that the operation sets has fired or is lost
    * @throws {ZooKeeperError} the server refused it
    * @throws {ConnectionLostError} no reply came: it may have been carried out
@@ -148,7 +148,7 @@ export class Session {
 
   #onSession(session: Omit<SessionState, 'zxid'>): void {
     if (session.timeoutMs <= 0) {
-      // Never go on as the old one: the servers have ended it, and refuse what it still asks for.
+      // The servers have ended the old session, and refuse its requests. So asks for a new one.
       this.#state = this.#fresh(this.#state.zxid);
       this.#connection?.close(new Error('the session has expired'));
       return;
@@ -171,13 +171,13 @@ export class Session {
     this.#lastError = cause;
     const server = this.#servers.shift();
     if (server) this.#servers.push(server);
-    // The server forgets the watches of a connection. Their owners look again.
+    // The server forgets the watches of a connection, so their owners must read again.
     for (const path of [...this.#watchers.keys()]) this.#onWatch(path);
     if (this.isClosed) return;
     this.#failures = usedMs > USEFUL_MS ? 0 : this.#failures + 1;
     const isRoundOver = this.#failures > 0 && this.#failures % this.#servers.length === 0;
     const delayMs = isRoundOver ? RETRY_MS * (1 + this.#runtime.random()) : 0;
-    // A session without requests connects again, too: its ephemeral nodes keep their places.
+    // Connects again even if no request waits: otherwise the session and its nodes would end.
     this.#cancelRetry = this.#runtime.after(delayMs, () => this.#connect());
   }
 
