@@ -117,7 +117,10 @@ function publishFailure(error: unknown, event: () => WriteEvent): void {
   else publish(REFUSED, () => ({ ...event(), error }));
 }
 
-/** The caller's function may pass on the unknown outcome of another write. This one was undone. */
+/**
+ * True if the error is that of this write. The caller's function may also have thrown the unknown
+ * outcome of another write: then this write was undone.
+ */
 function isOf({ store, resource }: OutcomeUnknownError, event: WriteEvent): boolean {
   return store === event.store && resource === event.resources.join(', ');
 }

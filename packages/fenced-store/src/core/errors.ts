@@ -205,8 +205,8 @@ export class CorruptObjectError extends FencedStoreError {
 
 /**
  * A writer overwrote, removed or restored the object without this library, so its token is gone or
- * lower. A stale write may have been applied meanwhile. Nothing is written until the caller has
- * looked.
+ * lower. A stale write may have been applied since. Nothing is written until the caller has called
+ * `forget` for the key.
  */
 export class RatchetLostError extends FencedStoreError {
   readonly resource: string;

@@ -20,8 +20,8 @@ export type Outcome = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
  * Decides the outcome of a write from the stored object.
  *
  * Invariant: a write id is sent under one condition only, which names one version, or no object.
- * Each version is made by one write id, so it is current once, without a break. Whichever write
- * ends that time, no copy of another write upon the same version can be applied after it.
+ * Each version is made by one write id, so it is the current one only once, without a break.
+ * Whichever write replaces it, all other writes that name the version are refused from then on.
  * Therefore, whatever the reply was:
  *
  * 1. Our id is stored, or is in the history: applied, once.
@@ -29,13 +29,13 @@ export type Outcome = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
  * 3. The history has the base and not our id: another write replaced the base, so ours never will.
  *    A whole history without our id says the same of a write that creates the object.
  * 4. The stored token is lower than ours: tokens never go down, so our write was never there.
- *    This needs that all writers use this library. If the object is gone, foreign, or its token is
- *    lower than that of the base, it proves nothing.
+ *    This needs that all writers use this library. So an object proves nothing if it is gone, or
+ *    foreign, or if its token is lower than that of the base.
  *
  * Otherwise the history does not reach the base, and the outcome is unknown. A refusal alone does
  * not decide it: a proxy may repeat a request, and pass on the second reply although the first copy
- * was applied. A refusal is believed only if the stored token is lower than that of the
- * base. The writer then reports that a writer went around this library.
+ * was applied. A refusal is believed only if the stored token is lower than that of the base. The
+ * caller's write then fails with `RatchetLostError`, because a writer went around this library.
  *
  * @param isDoubtful whether a reply was lost, or was one that servers also give to applied writes
  */

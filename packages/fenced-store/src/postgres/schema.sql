@@ -143,7 +143,8 @@ LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
   WHERE starts_with(floor_of.resource, f.prefix) $$;
 
 -- Raises the ratchet of a resource to the token, or raises UF001 if a higher token was presented.
--- The transaction then holds the resource until it ends, beside others with the same token only.
+-- The transaction then holds the resource until it ends. Only transactions with the same token may
+-- hold the resource at the same time.
 --
 -- Invariant: a token is raised under the exclusive advisory lock of the resource, and an equal
 -- token is used under the shared one. So under the lock, no transaction with another token is under
@@ -233,7 +234,7 @@ AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 100
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  -- Unlike the others, this setting is shown without a unit.
+  -- Unlike the other settings, tcp_user_timeout is shown without a unit.
   PERFORM set_config('tcp_user_timeout',
     least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
   IF current_setting('server_version_num')::integer >= 170000 THEN

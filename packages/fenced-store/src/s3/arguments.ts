@@ -35,7 +35,7 @@ export interface Headers {
  * write or `delete` makes a new version, and does not change this one.
  */
 export interface ObjectLock {
-  /** Together with `retainUntilMs`. */
+  /** Needs `retainUntilMs`, too. */
   readonly mode?: 'GOVERNANCE' | 'COMPLIANCE';
   /** In milliseconds since 1970. */
   readonly retainUntilMs?: number;

@@ -220,7 +220,7 @@ export class FencedS3 {
    * tokens are refused, so no earlier holder can change the value.
    *
    * @throws {StaleTokenError} a higher token was written. If the reply to the claim was lost, the
-   *   key may have had `token` as its highest before.
+   *   claim may have been applied before that.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `claim`.
    * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as
    *   `claim` and `get`.
@@ -279,8 +279,8 @@ export class FencedS3 {
 
   /**
    * Lists the keys that begin with `prefix` and have a value, with token and sizes, in the order of
-   * their UTF-8 bytes. Costs one request a page and one a key. Values that are written meanwhile
-   * may be missing.
+   * their UTF-8 bytes. Costs one request a page and one a key. Values that are written during the
+   * listing may be missing.
    */
   async *list(prefix = '', options: ListOptions = {}): AsyncGenerator<Listed, void, undefined> {
     checkCall(options);

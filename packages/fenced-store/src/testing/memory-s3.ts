@@ -51,8 +51,8 @@ const KEYS_MAX = 1_000;
 /**
  * An S3 server in the memory of this process, for tests of programs that use `FencedS3`. It
  * enforces conditional writes, as the store demands, and passes the contract suite of real servers.
- * It knows no users: any keys are right. Any bucket exists. It has no versions, tags, ACLs,
- * policies and ranges of bytes.
+ * It accepts any credentials, and any bucket exists. It has no versions, tags, ACLs, policies and
+ * ranges of bytes.
  *
  * ```ts
  * await using s3 = await MemoryS3.start();
@@ -69,7 +69,7 @@ export class MemoryS3 implements AsyncDisposable {
     this.#server = createServer(async (incoming, outgoing) => {
       const url = new URL(incoming.url ?? '', 'http://memory');
       const { method = '', headers } = incoming;
-      // A client that gives up has no answer.
+      // A client that gave up before the end of its body gets no answer.
       const pieces = await Array.fromAsync(incoming).catch(() => null);
       if (pieces === null) return;
       const path = decodeURIComponent(url.pathname);

@@ -68,7 +68,7 @@ export async function decode(
   const { buffer: body, engine } = await inflate(data, options).catch((cause: unknown) => {
     throw damaged(resource, cause);
   });
-  // zlib's gunzip would also read two members, of which the first one is empty.
+  // All input must be used: zlib ignores bytes behind the end of the data.
   const isWhole = engine.bytesWritten === data.length && body.length === bytes;
   if (!isWhole || crc32(body) !== trailer.crc32) throw damaged(resource);
   return { stamp, body };
@@ -76,7 +76,7 @@ export async function decode(
 
 /**
  * Decodes piece by piece. The bytes are known to be undamaged only when the stream has ended
- * without an error. Pieces of the source are overwritten.
+ * without an error. Overwrites the pieces of the source.
  *
  * @param stored stamp and length according to the metadata
  * @throws {CorruptObjectError} as `decode`, and if the body does not have that length.
@@ -222,7 +222,7 @@ class MemberData {
     for (let data = await this.next(); data !== null; data = await this.next()) yield data;
   }
 
-  /** Ends the source. Nobody waits for that: zlib may still be waiting for a piece. */
+  /** Ends the source. Does not wait for its end, because zlib may still wait for a piece. */
   cancel(): void {
     this.#pieces.return?.().catch(() => undefined);
   }

@@ -54,8 +54,8 @@ export function encodingFor(encoding: Encoding, contentType = ''): Encoding {
 /**
  * Returns a stored form of the body, with space for the stamp. It belongs to the caller alone.
  *
- * @throws {InvalidArgumentError} if the body changed meanwhile: its checksum would be wrong, and
- *   the object unreadable.
+ * @throws {InvalidArgumentError} if the caller changed the body during that: its checksum would be
+ *   wrong, and the object unreadable.
  */
 export async function encode(
   body: Uint8Array,
@@ -77,7 +77,7 @@ export async function encode(
 }
 
 /**
- * Encodes piece by piece. The next piece may overwrite the one before, so copy each at once.
+ * Encodes piece by piece. Reading a piece may overwrite the one before, so copy each at once.
  *
  * @param onRead called with the number of bytes that were read so far
  */
@@ -116,7 +116,10 @@ export function writeStamp(encoded: Uint8Array, stamp: Stamp & { readonly layout
   if (stamp.layout === 'gzip') encoded.set(envelopeHeader(stamp));
 }
 
-/** DEFLATE blocks of one chunk, without a last block. They end at a byte; views of the chunk. */
+/**
+ * DEFLATE blocks of one chunk, without a last block. They end at a byte boundary. Some are views of
+ * the chunk.
+ */
 type Blocks = readonly Uint8Array[];
 
 function deflated(chunk: Uint8Array, level: number): Blocks | Promise<Blocks> {

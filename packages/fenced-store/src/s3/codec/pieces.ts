@@ -70,7 +70,7 @@ export async function* inOrder<In, Out>(
   for (const mapped of underWay) yield await mapped;
 }
 
-/** Passes on the pieces. Before the end, checks their number of bytes, if it is known. */
+/** Passes on the pieces. At their end, checks the number of bytes, if that is known. */
 export async function* exactly(
   bytes: number | undefined | (() => Promise<number | undefined>),
   pieces: AsyncIterable<Uint8Array>,

@@ -3,7 +3,7 @@ import { startTimer, tookTooLong } from '../runtime.js';
 import { asBroken } from './explain.js';
 
 /**
- * The bytes of a reply. While the reader waits for a piece, it must come within `limitMs`.
+ * The bytes of a reply. Each piece must come within `limitMs` after the reader asked for it.
  *
  * One timer serves all pieces: a timer and a race for each would cost more than the pieces.
  */
@@ -14,7 +14,7 @@ export async function* arriving(
   signal?: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   const pieces = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
-  // Ends the wait for a piece. It has no effect while the reader has one.
+  // Ends the wait for a piece. Has no effect while the reader works on the last piece.
   let giveUp: (reason: unknown) => void = () => undefined;
   const timer = startTimer(() => giveUp(tookTooLong()), limitMs);
   const onAbort = (): void => giveUp(signal?.reason);

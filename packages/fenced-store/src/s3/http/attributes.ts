@@ -4,7 +4,7 @@ import { HEADER_NAMES, type Headers } from '../arguments.js';
 
 /** The attributes of an object, as replies and writes of the SDK name them. */
 
-/** The headers and metadata of a reply; of an object without this library, too. */
+/** The headers and metadata of a reply, also for an object of another program. */
 export type ObjectReply = Omit<GetObjectCommandOutput, 'Body'>;
 
 /** The fields of a write. */

@@ -75,7 +75,7 @@ export function explain(
   if (meaning === 'unsupported' || meaning === 'rejected')
     return new UnsupportedByStoreError(`the store refuses such a request ${facts}`, { cause });
   if (code !== undefined && TLS_CODE.test(code))
-    // Even if this was a write, its outcome is read back.
+    // Nothing is lost if a write was applied nevertheless: its outcome is read back.
     return new StoreSetupError(
       `the endpoint and the client do not agree on TLS: check http or https, and the certificate ${facts}`,
       { cause },

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 
-/** A middleware that looks and passes on, and so fits every command. */
+/** A middleware that keeps the types of arguments and result, and so fits every command. */
 type Passing = <Args extends object, Result>(
   next: (args: Args) => Promise<Result>,
 ) => (args: Args) => Promise<Result>;
@@ -22,7 +22,7 @@ export interface Stack {
 
 /** The progress of a command inside the client. */
 export interface Observed {
-  /** True if the client ran this command. A client that builds its own loses our middleware. */
+  /** True if the client ran this command. A client that builds another one loses our middleware. */
   readonly entered: boolean;
   /** Address of the server; without it, the command was not handed to the network. */
   readonly address: string | undefined;
@@ -32,9 +32,9 @@ export interface Observed {
 
 /** Callbacks and options of one request. */
 export interface Sending {
-  /** Called when the system has taken a piece of the body. */
+  /** Called when the operating system has taken a piece of the body. */
   onPiece(): void;
-  /** Called when it has taken the last one. */
+  /** Called when the operating system has taken the last piece. */
   onLast(): void;
   /** Holds back the second half of a body in memory until this is settled. */
   readonly halfway: (() => Promise<unknown>) | undefined;
@@ -53,12 +53,13 @@ interface HttpMessage {
 const PIECE_BYTES = 2 ** 18;
 
 /**
- * Observes a command. Has it sent only once, and its body in pieces.
+ * Observes a command. Makes the SDK send it only once, and its body in pieces.
  *
  * The SDK repeats a PUT after 5xx and lost connections. If the first copy was applied, the second
- * is answered 412, and nothing distinguishes the two. `maxAttempts` belongs to the client, which is
- * the caller's. So the command replaces the SDK's `retryMiddleware` (same name, step and priority)
- * for this one request. If an SDK moves its middleware, merging throws, and nothing is sent.
+ * is answered 412, as if another write had been quicker. `maxAttempts` belongs to the client, which
+ * is the caller's. So the command replaces the SDK's `retryMiddleware` (same name, step and
+ * priority) for this one request. If an SDK moves its middleware, merging throws, and nothing is
+ * sent.
  */
 export function observe(stack: Stack, sending: Sending): Observed {
   const observed: { -readonly [Fact in keyof Observed]: Observed[Fact] } = {
@@ -124,7 +125,7 @@ export function setHeader(stack: Stack, name: string, value: string): void {
   );
 }
 
-/** Sends each piece when the connection takes it, so that a slow line differs from a dead one. */
+/** Sends each piece when the connection takes it, so that `onPiece` shows a slow line as alive. */
 function sendInPieces(request: HttpMessage, { onPiece, onLast, halfway }: Sending): void {
   const { body } = request;
   if (!(body instanceof Uint8Array || body instanceof Readable)) return;
@@ -137,7 +138,8 @@ function sendInPieces(request: HttpMessage, { onPiece, onLast, halfway }: Sendin
     onLast();
   };
   const sent = Readable.from(pieces(), { objectMode: false });
-  // The SDK does not listen. If a file is closed after an early answer, the process would end.
+  // The SDK does not listen for errors. Without a listener, an error would end the process, such as
+  // that of a file which is closed after an early answer.
   sent.on('error', () => undefined);
   request.body = sent;
 }

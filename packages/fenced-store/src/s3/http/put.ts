@@ -63,7 +63,7 @@ export function writeInput({ stored, headers, preserved }: Put, objectKey: strin
   return {
     ...toInput(headers),
     ...preserved?.input,
-    // In the layout `plain`, two writes of the same bytes need different ETags. AWS's own key
+    // In the layout `plain`, two writes of the same bytes need different ETags. Under AES256, AWS
     // would give them the same.
     ...(stored.layout === 'plain' &&
       preserved?.input.ServerSideEncryption === 'AES256' && { ServerSideEncryption: undefined }),

@@ -43,7 +43,7 @@ const PASSING: ReadonlySet<Meaning> = new Set(['ambiguous', 'throttled', 'unreac
 const SENDS_MAX = 4;
 /** Additional time for each MiB that a server must check or put together. */
 const SERVER_MS_PER_MIB = 1_000;
-/** Additional time for each MiB that the system has taken, and a slow line has not delivered. */
+/** Additional time for each MiB that the operating system has taken and may not have sent yet. */
 const LINE_MS_PER_MIB = 8_000;
 const UNDELIVERED_MIB_MAX = 4;
 
@@ -55,7 +55,7 @@ export class RequestSender {
   readonly bucket: string;
   readonly timeoutMs: number;
   readonly #runtime: Runtime;
-  /** A 404 to HEAD has no name. Until an object was seen, the bucket itself may be missing. */
+  /** True once the bucket is known to exist. Before, it may be missing if HEAD is answered 404. */
   bucketSeen = false;
   /** Address and name of the server that answered last. */
   peer = '';

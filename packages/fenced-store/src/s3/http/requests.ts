@@ -272,7 +272,8 @@ export class Requests {
         ...conditionInput(put.ifMatch),
         Body: isFile ? content.read() : content,
         ContentLength: bytes,
-        // A stream would be sent in chunks and a trailing checksum, which older servers store.
+        // Without its checksum, the SDK would send a stream in chunks with a checksum behind them,
+        // and older servers would store these as the body.
         ...(isFile && { ChecksumCRC32: content.crc32 }),
       });
       if (isFile) leaveUnsigned(command.middlewareStack);
@@ -284,7 +285,7 @@ export class Requests {
     );
   }
 
-  /** Removes an object, its tombstone too. Only for objects without a ratchet. */
+  /** Removes an object, and leaves no tombstone. Only for objects of a probe, without tokens. */
   async remove(key: string): Promise<void> {
     const command = () => new DeleteObjectCommand(this.at(key));
     await this.sender.repeatedly({ operation: 'delete', key, command });
@@ -340,7 +341,7 @@ export class Requests {
     return this.sender.repeatedly({ operation: 'get', key, signal, command, read, isVerified });
   }
 
-  /** The stored bytes. If the reply has no length, a HEAD reports it: a cut reply looks whole. */
+  /** The stored bytes. Without a length, a cut reply looks whole, so a HEAD asks for the length. */
   #arriving(
     key: string,
     { stored, reply }: ObjectHead,

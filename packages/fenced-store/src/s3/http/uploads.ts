@@ -125,7 +125,8 @@ export class Uploads {
   }
 
   /**
-   * Removes an upload. If that fails, the write is not at fault, and the upload stays as litter.
+   * Removes an upload. An error is ignored, because it does not change the outcome of the write. In
+   * that case, the upload stays on the server.
    */
   async abort({ key, id }: Upload): Promise<void> {
     const command = () =>
@@ -136,9 +137,9 @@ export class Uploads {
 }
 
 /**
- * A range of the stored object as the source of a copy. It needs no condition, which some servers
- * do not know: the upload is completed only if the object is still the same version. No version
- * comes back, so all parts were copied from that one.
+ * A range of the stored object as the source of a copy. The copy has no condition, which some
+ * servers do not know. The upload is completed only if the object still has the same version. A
+ * version that was replaced never comes back, so all parts were copied from that version.
  */
 function copySource(
   { Bucket, Key }: { readonly Bucket: string; readonly Key: string },

@@ -13,7 +13,7 @@ const PROBE_VERSION = 4;
 const CERTIFICATES_MAX = 8;
 const DAY_MS = 86_400_000;
 
-/** The result of a probe, with the checks of paths that the server passed later. */
+/** The result of a probe, with the checks of ways of writing that the server passed later. */
 interface Verdict extends StoreCapabilities {
   readonly paths: readonly PathCheck[];
 }
@@ -62,11 +62,11 @@ export class Certificates {
     const { verdict, digest } = this.#bySubject[subject] ?? {};
     if (verdict === undefined || digest !== digestOf([subject, verdict])) return null;
     const ageMs = wallClockMs - verdict.checkedAtMs;
-    // The clock that made a certificate of the future was wrong.
+    // A certificate from the future was dated by a wrong clock, so its age is unknown.
     return ageMs >= -DAY_MS && ageMs <= this.#maxAgeDays * DAY_MS ? verdict : null;
   }
 
-  /** Keeps a verdict for others, unless another process changed the certificates meanwhile. */
+  /** Keeps a verdict for other processes, unless one of them changed the object since `read`. */
   async write(verdict: Verdict): Promise<void> {
     if (this.#maxAgeDays === 0) return;
     const { sender, encryption } = this.#requests;
@@ -90,7 +90,7 @@ export class Certificates {
     this.#bySubject = bySubject;
   }
 
-  /** Removes what is no longer true. */
+  /** Removes all certificates of the bucket, because the verdict is no longer true. */
   async remove(): Promise<void> {
     if (this.#version === null) return;
     await this.#requests.remove(this.#key).catch(() => undefined);

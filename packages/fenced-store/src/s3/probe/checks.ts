@@ -23,7 +23,7 @@ const LOCKLESS_SERVER = /Werkzeug\//;
 const RUNS_MAX = 3;
 /** Number of times that a write is sent whose condition does not hold. */
 const LATE_SENDS_MAX = 6;
-/** If so many writes of other keys are answered before a write, that waits for another write. */
+/** If a write is not answered before so many later ones of another key, it waits for its turn. */
 const WRITES_ELSEWHERE = 8;
 /** Milliseconds from the first half of a body to the write that overtakes it. */
 const OVERTAKEN_AFTER_MS = 100;
@@ -261,7 +261,7 @@ export class Checks {
       throw this.failed(
         check,
         race,
-        `${winners.length} of ${tried.length} writers under one condition were told of success, which is not what is stored`,
+        `${winners.length} of ${tried.length} writers under one condition were answered with success, which is not what is stored`,
       );
     if (stored === null || !tried.some(({ writeId }) => writeId === stored.writeId))
       throw new StoreUnavailableError(
@@ -289,14 +289,14 @@ export class Checks {
     let elsewhere = Promise.resolve();
     let isOvertaken = false;
     const first = await send(async () => {
-      // Nothing shows when the server has looked at the headers.
+      // Waits until the server has read the headers, which no reply shows.
       await this.probed.runtime.sleep(OVERTAKEN_AFTER_MS);
       const over = new AbortController();
       const second = this.put(key, ifMatch);
       seconds.push(second);
       elsewhere = this.#writeElsewhere(key, over.signal);
       // A server that takes the writers of one key in turn answers the second only after the
-      // first. Meanwhile it answers writes of other keys.
+      // first. It is recognised by its answers to writes of another key before that.
       const limitMs = this.probed.requests.sender.timeoutMs / 4;
       const waited = Promise.race([elsewhere, this.probed.runtime.sleep(limitMs)]).then(
         () => false,
@@ -322,7 +322,7 @@ export class Checks {
     return { first, stored };
   }
 
-  /** Takes as long as some small writes. */
+  /** Ends when some small writes of another key were answered. */
   async #writeElsewhere(key: string, over: AbortSignal): Promise<void> {
     for (let i = 0; i < WRITES_ELSEWHERE && !over.aborted; i++)
       await this.put(`${key}-elsewhere`, null);

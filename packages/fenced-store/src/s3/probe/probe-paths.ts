@@ -64,7 +64,7 @@ async function checkPuts(checks: Checks, path: WritePath, key: string): Promise<
     const write = async (halfway?: () => Promise<unknown>): Promise<Tried> =>
       send(checks, path, await checks.newWrite(key, ifMatch, BODY_BYTES), halfway);
     const { first, stored } = await checks.overtaken(check, key, ifMatch, write);
-    // The first write won. If it is sent again, it comes too late.
+    // The first write was applied. If it is sent again, its condition does not hold any more.
     if (first.reply.meaning === 'applied')
       await checks.late(check.replace('put-', 'put-late-'), key, stored.version, () => write());
     return stored.version;

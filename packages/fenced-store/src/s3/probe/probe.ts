@@ -8,7 +8,7 @@ import { UploadsProbe } from './probe-uploads.js';
 const WRITERS = 32;
 const ROUNDS = 3;
 const OVERTAKEN_BODY_BYTES = 2 ** 17;
-/** Number of long bodies written without a read in between. A clock in ETags shows by them. */
+/** Number of long bodies that are written quickly: ETags made from the time would be the same. */
 const QUICK_WRITES = 6;
 /** Servers and proxies may treat keys with escaped characters differently. */
 const KEY = 'conditions ä+&%';

@@ -14,9 +14,9 @@ export class Prober {
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
   #latest: StoreCapabilities | undefined;
-  /** The checks of paths that were passed. */
+  /** The checks of ways of writing (`WritePath`) that the server has passed. */
   #passed: readonly PathCheck[] = [];
-  /** The results of the checks of paths, or the runs that will give them. */
+  /** The results of the checks of ways of writing, or the runs that will give them. */
   #paths = new Map<PathCheck, Promise<UnsupportedByStoreError | null>>();
   /** True if the server must be asked, whatever a certificate says. */
   #isOutdated = false;
@@ -76,7 +76,8 @@ export class Prober {
   }
 
   /**
-   * Makes the next caller ask the server again. Does nothing if that has happened meanwhile.
+   * Makes the next caller ask the server again. Does nothing if the server was asked again since it
+   * had these capabilities.
    */
   forget(capabilities: StoreCapabilities): void {
     if (this.#latest === capabilities) this.#outdate();

@@ -149,7 +149,10 @@ export class BodySource implements AsyncDisposable {
     return made.kind === 'bytes' ? this.#owned(made.encoded) : made;
   }
 
-  /** The bytes, then copies: an earlier request may still send the bytes, with its own stamp. */
+  /**
+   * The bytes at the first call, and copies later. An earlier request may still send the first
+   * bytes, which have its stamp.
+   */
   #owned(encoded: Uint8Array): Payload {
     const isFirst = !this.#isTaken;
     this.#isTaken = true;
@@ -191,7 +194,7 @@ async function* abortable(source: BodyStream, signal?: AbortSignal): AsyncGenera
       yield next.value;
     }
   } finally {
-    // Not awaited: a source that is waiting would answer only after that.
+    // Not awaited: a source that waits for its next piece would answer only after that piece.
     if (!hasEnded) iterator.return?.().then(undefined, () => undefined);
   }
 }

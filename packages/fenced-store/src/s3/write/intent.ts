@@ -44,7 +44,7 @@ export interface WriteIntent<Read extends Found = Found> {
   encode(call: WriteCall, found: Read): Promise<WriteRequest | { readonly keep: Stored }>;
 }
 
-/** The object that a write stores, except for its stamp. */
+/** The object that a write stores, except for its stamp: the token and the write id. */
 export interface WriteRequest {
   readonly state: StoredState;
   readonly layout: Layout;

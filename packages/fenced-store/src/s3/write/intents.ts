@@ -16,7 +16,7 @@ import { BodySource, copiedPayload, payloadOf, released, type SendLimits } from 
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
 import { checkBytesCanStay, preservedByClaim, preservedHeaders, preservedOf } from './preserve.js';
 
-/** A claim of an object with fewer parts reads it and sends it again. */
+/** If an object has fewer parts, a claim reads and sends it. Otherwise, the server copies it. */
 const COPIED_PARTS_MIN = 4;
 
 /** The version that a write may replace: null for no value, undefined for any version. */
@@ -90,7 +90,7 @@ export class WriteIntents {
    * Keeps the value, under this token. A large object is copied by the server, or sent again piece
    * by piece.
    *
-   * @param anew true to write an object that already has the token once more
+   * @param anew true to write the object once more, even if it already has the token
    */
   claim(anew = false): WriteIntent<FoundOpen> {
     return {
@@ -179,7 +179,8 @@ export class WriteIntents {
   }
 
   /**
-   * The last known version, or that of a `HEAD`. Only a `HEAD` may refuse a write.
+   * The version that this process saw last, or that of a `HEAD`. The former may be outdated. So if
+   * it would refuse the write, a `HEAD` decides.
    */
   async #base({ key, token, signal }: WriteCall, expected: Expected): Promise<Found> {
     const { lastSeen } = this.#services.objects;
@@ -245,7 +246,7 @@ export class WriteIntents {
   }
 }
 
-/** True if the server copies the parts. A small object is sent, which is quicker than asking. */
+/** True if the server copies the parts. A small object is sent again, which is quicker. */
 async function isCopied(storedBytes: number, { partBytes, refusal }: SendLimits): Promise<boolean> {
   if (storedBytes < COPIED_PARTS_MIN * partBytes) return false;
   return (await refusal('upload')) === null && (await refusal('copy')) === null;

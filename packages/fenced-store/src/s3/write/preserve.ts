@@ -94,7 +94,7 @@ export function checkBytesCanStay(
   distinctEtags: boolean,
 ): void {
   if (stored.layout === 'gzip') return;
-  // AWS makes the ETag of such an object from its bytes, whatever the default of the bucket.
+  // AWS makes the ETag of an AES256 object from its bytes, whatever the default of the bucket is.
   const mayRepeat = stored.token === 0n && reply.ServerSideEncryption === 'AES256';
   if (!distinctEtags || mayRepeat)
     throw new UnsupportedByStoreError(
@@ -133,7 +133,7 @@ const GRANTS = {
   WRITE_ACP: 'GrantWriteACP',
 } as const;
 
-/** Another tool may have stored too much metadata for this library, or text that no header has. */
+/** Another tool may have stored more metadata than this library sends, or text beyond ASCII. */
 function checkSendable(resource: string, headers: Headers, preserved: object): void {
   const { metadata = {}, tags: _, ...texts } = headers;
   for (const [name, value] of Object.entries({ ...texts, ...metadata, ...preserved }))

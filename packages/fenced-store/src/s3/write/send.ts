@@ -105,7 +105,7 @@ interface ReadBack {
 
 async function readBack(requests: Requests, key: string): Promise<ReadBack> {
   try {
-    // The loop above waits for a server that throttles: for the write and for this read.
+    // Not patient: the loop of `sendUntilResolved` waits for a server that throttles.
     const head = await requests.head(key, undefined, false);
     return { seen: head?.stored ?? null, isThrottled: false };
   } catch (error) {

@@ -55,7 +55,7 @@ export class SpoolFile implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // The write that was sent from the file is not at fault if the file cannot be closed.
+    // An error is ignored: it does not change the outcome of the write that was sent from the file.
     await this.#file.close().catch(() => undefined);
     await unlink(this.#path).catch(() => undefined);
   }

@@ -16,7 +16,7 @@ type Parts = Extract<Payload, { readonly kind: 'parts' }>;
 
 /**
  * Uploads the parts of a stored body, a few at a time, then completes the upload under the
- * condition. Reads the source no faster than the parts arrive.
+ * condition. Reads the source no faster than the server takes the parts.
  */
 export async function sendUpload(
   { uploads, objects, settings: { partsInFlight } }: WriteServices,
@@ -48,7 +48,7 @@ export async function sendUpload(
   } catch (error) {
     // If the outcome is unknown, the server may still complete the upload.
     isOpen = !(error instanceof OutcomeUnknownError);
-    // Another write may have replaced the object that the server copies from.
+    // If the server copies parts, another write may have replaced their source. Then this one lost.
     if (!payload.copies || !isOpen || !(error instanceof FencedStoreError)) throw error;
     const seen = await objects.requests.stamp(put.key, signal);
     if (seen?.writeId === base?.writeId) throw error;

@@ -19,7 +19,7 @@ interface Applied<Read> {
   readonly found: Read;
 }
 
-/** The algorithm of every write. */
+/** The algorithm of every write: of puts, updates, deletions, claims and repairs. */
 export class Writer {
   readonly #services: WriteServices;
 
@@ -59,7 +59,7 @@ export class Writer {
       const request = await intent.encode(call, found);
       if ('keep' in request) return { written: request.keep, found };
       const { payload, release } = request;
-      // The first attempt has read the stream.
+      // The body was a stream, which an earlier attempt has read.
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
 
       const put = this.#conditionalPut(call, request, base, capabilities);
@@ -106,7 +106,7 @@ export class Writer {
     const write = { key, token: stored.token, writeId, base };
     const untilResolved = (sendOnce: Send): Promise<SendResult> => {
       const send = (): ReturnType<Send> => {
-        // A caller that gives up may ask for the outcome before this method knows it.
+        // Noted before it is sent: a caller that aborts may call `settle` at any time after that.
         unsettled.add(write);
         onWriteId?.(writeId);
         return sendOnce();
