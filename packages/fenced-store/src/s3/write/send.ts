@@ -17,6 +17,9 @@ const DOUBTFUL: ReadonlySet<string> = new Set(['applied', 'ambiguous', 'throttle
 /** Sends a write once, always under the same condition. */
 export type Send = () => Promise<WriteReply>;
 
+/** Sends a write by `sendOnce`, as often as needed, until its outcome is certain. */
+export type UntilResolved = (sendOnce: Send) => Promise<SendResult>;
+
 /**
  * The outcome of a write: applied, or lost to the object `seen`. `version` is null if other writes
  * have replaced the applied one. `versionIds` is known from a reply only, not from reading back.

@@ -10,7 +10,7 @@ import { PARTS_MAX } from '../http/uploads.js';
 import { forEachOf } from '../read/each.js';
 import type { Payload } from './body-source.js';
 import type { WriteCall, WriteServices } from './intent.js';
-import type { Send, SendResult } from './send.js';
+import type { SendResult, UntilResolved } from './send.js';
 
 type Parts = Extract<Payload, { readonly kind: 'parts' }>;
 
@@ -24,7 +24,7 @@ export async function sendUpload(
   put: Put,
   base: Stored | null,
   payload: Parts,
-  untilResolved: (send: Send) => Promise<SendResult>,
+  untilResolved: UntilResolved,
 ): Promise<SendResult> {
   const upload = await uploads.create(put, signal);
   let isOpen = true;

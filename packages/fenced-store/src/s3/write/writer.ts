@@ -10,8 +10,11 @@ import { PROBED_BYTES } from '../probe/probe-paths.js';
 import { backoffMs } from '../runtime.js';
 import type { Payload } from './body-source.js';
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
-import { type Send, type SendResult, sendUntilResolved } from './send.js';
+import { type Send, type SendResult, sendUntilResolved, type UntilResolved } from './send.js';
 import { sendUpload } from './upload.js';
+
+/** A body that is sent in one PUT. */
+type OnePut = Exclude<Payload, { readonly kind: 'parts' }>;
 
 /** An applied write, and the object that was read before. */
 interface Applied<Read> {
@@ -91,7 +94,10 @@ export class Writer {
     return { key, ifMatch: base && etagHeader(base.version, etagForm), stored, headers, preserved };
   }
 
-  /** Sends one conditional PUT or an upload, until its outcome is certain. */
+  /**
+   * Sends one conditional PUT or an upload, until its outcome is certain. If the outcome stays
+   * unknown, or the caller aborts, the write is kept for `settle`.
+   */
   async #send(
     put: Put,
     base: Stored | null,
@@ -99,43 +105,48 @@ export class Writer {
     call: WriteCall,
   ): Promise<SendResult> {
     const { objects, unsettled, runtime } = this.#services;
-    const { signal, onWriteId, onSent } = call;
-    const { requests, lastSeen } = objects;
+    const { signal, onWriteId } = call;
     const { key, stored } = put;
-    const { writeId } = stored;
-    const write = { key, token: stored.token, writeId, base };
-    const untilResolved = (sendOnce: Send): Promise<SendResult> => {
+    const { token, writeId } = stored;
+    const write = { key, token, writeId, base };
+    const untilResolved: UntilResolved = (sendOnce) => {
       const send = (): ReturnType<Send> => {
         // Noted before it is sent: a caller that aborts may call `settle` at any time after that.
         unsettled.add(write);
         onWriteId?.(writeId);
         return sendOnce();
       };
-      return sendUntilResolved(requests, write, send, runtime, signal);
+      return sendUntilResolved(objects.requests, write, send, runtime, signal);
     };
     let isUnknown = false;
     try {
-      if (payload.kind === 'parts')
-        return await sendUpload(this.#services, call, put, base, payload, untilResolved);
-      const content = await this.#content(put, payload, signal);
-      const result = await untilResolved(() => requests.put(put, content, { signal }));
-      if (result.applied) reportSent(content, onSent);
-      return result;
+      return payload.kind === 'parts'
+        ? await sendUpload(this.#services, call, put, base, payload, untilResolved)
+        : await this.#sendPut(call, put, payload, untilResolved);
     } catch (error) {
       isUnknown = error instanceof OutcomeUnknownError;
-      if (isUnknown) lastSeen.forgetBase(key);
+      if (isUnknown) objects.lastSeen.forgetBase(key);
       throw error;
     } finally {
       if (!isUnknown && !signal?.aborted) unsettled.delete(writeId);
     }
   }
 
+  async #sendPut(
+    { signal, onSent }: WriteCall,
+    put: Put,
+    payload: OnePut,
+    untilResolved: UntilResolved,
+  ): Promise<SendResult> {
+    const { requests } = this.#services.objects;
+    const content = await this.#stamped(put, payload, signal);
+    const result = await untilResolved(() => requests.put(put, content, { signal }));
+    if (result.applied) reportSent(content, onSent);
+    return result;
+  }
+
   /** Stamps a body that is sent in one PUT. */
-  async #content(
-    { stored }: Put,
-    payload: Exclude<Payload, { readonly kind: 'parts' }>,
-    signal?: AbortSignal,
-  ): Promise<Content> {
+  async #stamped({ stored }: Put, payload: OnePut, signal?: AbortSignal): Promise<Content> {
     if (payload.kind === 'file') return payload.file.stamped(stored);
     const { encoded } = payload;
     if (encoded.length > PROBED_BYTES)
