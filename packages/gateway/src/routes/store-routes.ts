@@ -25,12 +25,12 @@ const RANGE_HEADERS = READ_HEADERS.extend({
 const CLAIM_HEADERS = z.object({
   'Fencing-Token': PRESENTED_TOKEN,
   'Fencing-Resource': text(
-    'The resource of the lease that the token belongs to, percent-encoded as in a path. It must guard the key. By default it is the key, or collection/id.',
+    'The resource of the lease that the token belongs to, percent-encoded as in a path. That lease must guard the key. By default, the resource is the key, or collection/id.',
   ),
 });
 const WRITE_HEADERS = CLAIM_HEADERS.extend({
   'If-Match': text('One strong entity tag: the only version that may be replaced.'),
-  'If-None-Match': text('`*`: nothing may be there.'),
+  'If-None-Match': text('`*`: write only if no value is stored.'),
 });
 
 const NOT_MODIFIED = { description: 'The reader has this version.', headers: WITH_VERSION };
@@ -40,16 +40,16 @@ const CLAIMED = {
   content: json(z.object({ token: TOKEN })),
 };
 
-/** The parts in which the routes of two stores differ. */
+/** The parts in which the routes of objects and of records differ. */
 export interface StoreDescription {
-  /** `Object`, as the names of operations end. */
+  /** The end of the operations' names: `readObject`. */
   readonly noun: 'Object' | 'Record';
   readonly path: string;
   readonly names: z.ZodObject;
   resource(names: Names): string;
   /** The answer to a read. */
   readonly found: ZodOpenApiResponseObject;
-  /** The answer to a read of a range, if there are any. */
+  /** The answer to a read of a range, if the store has ranges. */
   readonly range?: ZodOpenApiResponseObject;
   readonly body: NonNullable<ZodOpenApiResponseObject['content']>;
   readonly bodyNote?: string;
