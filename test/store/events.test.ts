@@ -26,7 +26,7 @@ const CHANNELS: Readonly<Record<Name, true>> = {
 };
 const names = Object.keys(CHANNELS) as Name[];
 
-/** The events until the end of the test, as `[last word of the channel, message]`. */
+/** Collects the events until the end of the test, each as `[last word of its channel, message]`. */
 function listen(): [string, object][] {
   const heard: [string, object][] = [];
   const hear = (message: unknown, name: string | symbol): void =>
@@ -46,7 +46,7 @@ describe('S3', () => {
     for (const client of clients.splice(0)) client.destroy();
   });
 
-  /** A server that may stop answering, and stores whose waits take no time. */
+  /** Starts a server that may stop answering. Its stores pause for no time between attempts. */
   async function open(betrayal: Betrayal = {}) {
     let isDown = false;
     const answer = inMemory(betrayal);
@@ -105,7 +105,7 @@ describe('S3', () => {
     const differs = await rejectionOf(theirs.put('k', 'x', { token: 35, expected: '1' }));
     expect(differs).toBeInstanceOf(VersionMismatchError);
     expect(heard.splice(0)).toMatchObject([['refused', { error: { code: 'version-mismatch' } }]]);
-    // Neither a write nor a plain read.
+    // Invalid arguments and plain reads publish no event.
     await rejectionOf(theirs.put('k', 'x', { token: -1 }));
     await ours.get('k');
     await ours.highest('k');
@@ -163,7 +163,7 @@ describe('S3', () => {
     ]);
   });
 
-  test('an unknown outcome of another store, passed on by edit, is not that of the update', async () => {
+  test('an update whose edit function fails with the unknown outcome of another store is published as refused', async () => {
     const { store } = await open();
     const [ours, broken] = [store(), await open()];
     await ours.put('k', '1', { token: 1 });
@@ -216,7 +216,7 @@ describe('Postgres', () => {
     expect(heard.splice(0)).toEqual([
       ['refused', { ...of, operation: 'query', token: 33n, error }],
     ]);
-    // The caller's own statement fails, and not the fence.
+    // Failures of the caller's own statement or function publish no event.
     await rejectionOf(store.query({ resource, token: 34 }, 'SELECT 1 / 0'));
     await rejectionOf(store.transaction({ resource, token: 34 }, () => Promise.reject('no')));
     expect(heard).toEqual([]);

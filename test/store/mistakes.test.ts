@@ -3,7 +3,7 @@ import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
 import { expect, test } from 'vitest';
 
-/** Nothing may be sent: these throw at the first call. */
+/** A client and a pool that fail the test if they are used: nothing may be sent. */
 const client = Object.assign(new S3Client({ region: 'eu-central-1' }), {
   send: () => expect.unreachable(),
 });

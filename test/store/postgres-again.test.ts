@@ -25,7 +25,7 @@ const writes = {
 const writesOfEachKind = Object.entries(writes).map(([kind, write]) => ({ kind, write }));
 
 let ledger: Ledger;
-/** A store with one connection, beside that of the ledger. */
+/** A second store, with a single connection. */
 let store: FencedPostgres;
 let one: pg.Pool;
 
@@ -34,7 +34,7 @@ beforeEach(async () => {
   ({ one, store } = storeOfOne(ledger.url));
 });
 
-/** The forms in which PostgreSQL shows the rest of them. */
+/** A time limit of 9 s or a little less, as PostgreSQL shows it. */
 const NINE_SECONDS = /^(9s|8\d\d\dms)$/;
 
 /** The server's limit for a transaction of this token, as it shows it. */
@@ -70,7 +70,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['in time', 'newer']);
   });
 
-  test('a token waits for a higher one that is not committed yet, and is refused', async () => {
+  test('a write waits for a higher token that is not committed yet, and then is refused', async () => {
     const newer = gate();
     await write(store, 'in time');
     const begun = gate();
@@ -87,7 +87,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['in time', 'newer']);
   });
 
-  test('a token does not pass a higher one that waits', async () => {
+  test('a write does not overtake a waiting write with a higher token', async () => {
     const first = gate();
     const begun = gate();
     await write(store, 'in time');
@@ -135,7 +135,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
   });
 
-  test('a setting fenced.presented of the session counts for nothing', async () => {
+  test('a session that sets fenced.presented by itself gets nothing by it', async () => {
     await write(store, 'in time');
     const begun = gate();
     const newer = gate();

@@ -30,7 +30,7 @@ const CONTENTS = `SELECT json_build_array(
   (SELECT json_agg(t ORDER BY number) FROM card t), (SELECT json_agg(t ORDER BY id) FROM part t),
   (SELECT json_agg(t) FROM dated t))::text AS contents`;
 
-/** Each resource that the statements name. */
+/** All resources that the attacks name. */
 const RESOURCES = `SELECT array_agg(r) FROM (
   SELECT 'invoice/' || n AS r FROM generate_series(1, 300) n
   UNION SELECT 'customer/' || n FROM generate_series(1, 100) n
@@ -55,7 +55,7 @@ describe.each(POSTGRES_MAJORS)('on PostgreSQL %i', (of) => {
     return client;
   }
 
-  /** By the superuser. */
+  /** Runs statements as the superuser. */
   async function run(database: string, ...statements: string[]): Promise<pg.QueryResult> {
     admins[database] ??= connectTo(database);
     const client = await admins[database];
@@ -141,7 +141,7 @@ describe.each(POSTGRES_MAJORS)('on PostgreSQL %i', (of) => {
         return { pool, store: new FencedPostgres({ pool }) };
       }
 
-      test('the planted objects work', async () => {
+      test('the hostile operators and functions are used if nothing prevents it', async () => {
         const { pool } = await openPlanted();
         for (const statement of ["SELECT 'a' || 1", "SELECT format('%s', 1::bigint::oid)"])
           await expect(pool.query(statement)).rejects.toMatchObject({ code: 'CA001' });
@@ -206,7 +206,7 @@ describe.each(POSTGRES_MAJORS)('on PostgreSQL %i', (of) => {
     const contents = await contentsOf('guarded');
     expect(await contentsOf('open')).toBe(contents);
 
-    // Without a guard it does what it says; else it would be no attack.
+    // On a table without a guard, the attack must succeed. Otherwise it would show nothing.
     await run('open', ...before).catch((error) => expect(error.message).toMatch(/fenced/));
     await attack('open', one);
     if (!one.isHarmless) expect(await contentsOf('open')).not.toBe(contents);

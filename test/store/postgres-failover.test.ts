@@ -7,7 +7,7 @@ import { expectHistory, prepareStorm, WRITE } from './harness/postgres-storm.js'
 import { connect, INSERT, rejectionOf, until } from './harness/postgres-support.js';
 
 const resource = 'invoice/42';
-/** The commits that wait for the standby. */
+/** The sessions whose commits wait for the standby. */
 const OF_WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 interface Side {
@@ -28,7 +28,7 @@ function sideOf({ url }: LocalPostgres): Side {
   };
 }
 
-/** A primary and the standby that streams from it over `wire`, until that is swallowed. */
+/** A primary, and a standby that replicates it through the proxy `wire`. */
 async function startPair() {
   await using parts = new AsyncDisposableStack();
   const primary = parts.use(await startLocalPostgres());
@@ -53,7 +53,7 @@ async function startPair() {
 }
 
 describe('an asynchronous standby takes over', () => {
-  test('it lacks the last writes and their tokens alike, and settle reports each as not applied', async () => {
+  test('it has lost the last writes together with their tokens, and settle reports them as not applied', async () => {
     await using pair = await startPair();
     const { primary, before, wire, after, promote } = pair;
     const [kept, lost, refused] = [1, 2, 3].map(() => before.store.newWriteId());
@@ -75,18 +75,18 @@ describe('an asynchronous standby takes over', () => {
     expect(await after.store.settle(kept ?? '')).toBe('applied');
     expect(await after.store.settle(lost ?? '')).toBe('not-applied');
     expect(await after.store.settle(refused ?? '')).toBe('not-applied');
-    // A copy of the lost write that comes late finds itself refused.
+    // A late copy of the lost write is refused, because `settle` has decided.
     await expect(write(after, 34, 'lost', lost)).rejects.toMatchObject({
       code: 'invalid-argument',
     });
 
-    // Not promised: an earlier holder stays out. It does once the present one has claimed.
+    // An earlier holder gets in, because its successor's token is lost. A claim keeps it out again.
     await write(after, 33, 'let in again');
     await after.store.claim({ resource, token: 34 });
     await expect(write(after, 33, 'late again')).rejects.toBeInstanceOf(StaleTokenError);
     expect(await after.entries()).toEqual(['kept', 'let in again']);
 
-    // Not promised: the old primary knows. To clients that reach it, its answers are right.
+    // The old primary does not know of the failover. Clients that reach it can still write there.
     await write(before, 34, 'written to nobody');
     expect(await before.entries()).toEqual(['kept', 'lost', 'written to nobody']);
     expect(await before.store.settle(lost ?? '')).toBe('applied');
@@ -106,9 +106,10 @@ describe('a synchronous standby takes over', () => {
       );
       return rowCount === 1;
     });
-    // Its processes reload one after the other. Until the last has, a commit does not wait.
+    // The processes of the primary load the setting one after the other. A commit does not wait for
+    // the standby until the last of them has.
     pair.wire.hold('toClient');
-    // One at a time: those that wait keep their connections, and the pool has no more than eight.
+    // Tries one commit at a time, because a waiting commit keeps one of the pool's few connections.
     let commit: Promise<void> | null = null;
     await until(async () => {
       commit ??= pool.query("SELECT pg_logical_emit_message(true, 'a', 'commit')").then(() => {
@@ -148,7 +149,7 @@ describe('a synchronous standby takes over', () => {
     const writers = ['a', 'b', 'a', 'b'].map((name) => writer(name as 'a' | 'b'));
     await until(async () => count('applied') >= 50);
     wire.swallow('toClient');
-    // Committed there, and waiting for a standby that does not hear of it.
+    // Two writes are committed on the primary, and wait for a standby that does not get them.
     await until(async () => (await waiting(before)) === 2);
     isOver = true;
     await primary.crash('SIGKILL');
@@ -179,7 +180,7 @@ describe('a synchronous standby takes over', () => {
     ) => Promise<unknown>
   >;
 
-  test('a cancelled wait for it leaves the write unknown, and settle calls it applied only when it is safe', async () => {
+  test('a write whose wait for the standby is cancelled is unknown, and settle calls it applied only when the standby has it', async () => {
     await using pair = await startSynchronousPair();
     const { before, wire, promote, after, primary } = pair;
     wire.swallow('toClient');
@@ -194,11 +195,11 @@ describe('a synchronous standby takes over', () => {
       if (what.endsWith('signal')) abort.abort(new Error('the lease was lost'));
       else await before.pool.query(`SELECT pg_cancel_backend(pid) ${OF_WAITING}`);
       expect(await written, what).toBeInstanceOf(OutcomeUnknownError);
-      // The session that asked for the record still waits there.
+      // The session in which the store looked for the write may still wait. It is ended.
       await before.pool.query(`SELECT pg_terminate_backend(pid) ${OF_WAITING}`);
       await until(async () => (await waiting(before)) === 0);
     }
-    // All of it is committed there, and may still be lost.
+    // The primary has committed all three writes. A failover could still lose them.
     expect(await before.entries()).toEqual(['alone', 'alone', 'alone']);
     expect(await before.store.records('bills').highest('42')).toBe(33n);
     const settle = (side: Side) =>

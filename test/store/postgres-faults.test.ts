@@ -61,7 +61,7 @@ describe('the connection is lost', () => {
       await tx.query(INSERT, ['lost']);
       await terminateTransactions(ledger);
       if (when === 'before a statement') await tx.query(INSERT, ['lost too']);
-      // Until the server has noticed.
+      // Waits until the server has ended the transaction.
       else await until(async () => !(await isInTransaction(ledger)));
     });
     const error = await rejectionOf(run);
@@ -129,7 +129,7 @@ describe('the connection is lost', () => {
 });
 
 describe('a function that commits by itself', () => {
-  /** With its first statement written and committed. */
+  /** Functions that write `kept`, and commit the transaction themselves. */
   const commits = {
     'through its client': async (tx: FencedTransaction) => {
       await tx.query(INSERT, ['kept']);
@@ -155,7 +155,7 @@ describe('a function that commits by itself', () => {
       const run = store.transaction({ resource, token: 1 }, async (tx) => {
         await commit(tx);
         await tx.client.query("SET statement_timeout = '300ms'");
-        // Past the limit, from which on a cancellation is an eviction.
+        // Waits beyond the limit. After that, the store takes a cancellation for an eviction.
         await tx.client.query('SELECT pg_sleep(0.2)');
         await then(tx);
       });
@@ -312,7 +312,7 @@ describe('a paused holder', () => {
     expect(error).toMatchObject({ cause: { code: await evictionOf(pool) } });
     expect(await entries()).toEqual(['34']);
     expect(waitedMs).toBeGreaterThanOrEqual(leaseMs);
-    // A busy machine takes some time to act on it. Without a lease, the limit were 10 s.
+    // 3 s are for a busy machine. Without a lease, the limit would be 10 s.
     expect(waitedMs).toBeLessThan(leaseMs + 3_000);
   });
 
@@ -324,7 +324,7 @@ describe('a paused holder', () => {
       const store = new FencedPostgres({ pool });
       await store.install();
       await pool.query('CREATE TABLE entry (id serial PRIMARY KEY, text text NOT NULL)');
-      // The process is to receive rows before its lease ends, also on a busy machine.
+      // Long enough that the process receives rows before its lease ends, even on a busy machine.
       const leaseMs = 5_000;
       const lines: string[] = [];
       await using worker = await WorkerProcess.start(
@@ -337,7 +337,7 @@ describe('a paused holder', () => {
       await until(async () => (await pool.query(isSending)).rowCount === 1);
       const startedMs = performance.now();
       await store.query({ resource, token: 34 }, INSERT, ['34']);
-      // A busy machine takes some time to act on its end.
+      // 3 s are for a busy machine.
       expect(performance.now() - startedMs).toBeLessThan(leaseMs + 3_000);
       await worker.wake();
       await until(async () => lines.length > 1);
@@ -365,7 +365,7 @@ describe('a paused holder', () => {
       const startedMs = performance.now();
       await store.query({ resource, token: 34 }, INSERT, ['34']);
       const waitedMs = performance.now() - startedMs;
-      // The lease began before the first line. A busy machine takes some time to act on its end.
+      // The lease began before `startedMs`. 1 s is for a busy machine.
       expect(waitedMs).toBeLessThan(leaseMs + 1_000);
       await worker.wake();
       await until(async () => lines.length > 1);
@@ -375,14 +375,14 @@ describe('a paused holder', () => {
     },
   );
 
-  test('whose lease is extended keeps its transaction as long as that lasts', async () => {
+  test('whose lease is extended keeps its transaction until the new end of the lease', async () => {
     const { store, pool, entries } = await openLedger();
     let remainingMs = 300;
     const lease = { remainingMs: () => remainingMs };
     await store.transaction({ resource, token: 33, lease }, async (tx) => {
       remainingMs = 5_000;
       await tx.query(INSERT, ['33']);
-      // The limit of the first lease passes.
+      // Waits beyond the first end of the lease.
       await pool.query('SELECT pg_sleep(0.6)');
       await tx.query(INSERT, ['33 again']);
     });
@@ -441,7 +441,7 @@ describe('a paused holder', () => {
     expect(pool.totalCount).toBeLessThanOrEqual(1);
   });
 
-  test('delays the next holder no longer than that one may wait', async () => {
+  test('delays the next holder no longer than the holdMs of that holder', async () => {
     const { store, pool, entries } = await openLedger();
     const impatient = new FencedPostgres({ pool, holdMs: 150 });
     const end = gate();
@@ -474,7 +474,7 @@ describe('a paused holder', () => {
 });
 
 describeOfPg('a lease', () => {
-  test('limits the transaction from the moment when a connection is had', async () => {
+  test('limits the transaction to the time that is left when the pool lends a connection', async () => {
     const { url } = await openLedger();
     const pool = connect(url.href, { max: 1 });
     const store = new FencedPostgres({ pool });
@@ -492,7 +492,7 @@ describeOfPg('a lease', () => {
       );
       remainingMs = 700;
       busy.release();
-      // The rest of the lease after the wait for the resource.
+      // The limit is what is left of the lease after the wait for the resource.
       const between = expect.toSatisfy((ms: number) => ms > 0 && ms <= 700);
       const lock = expect.stringMatching(/^(700|[1-6]?\d?\d)ms$/);
       expect((await run).rows).toMatchObject([{ lock, hold: { milliseconds: between } }]);
@@ -672,7 +672,7 @@ describeOfPg('round trips', () => {
     },
   );
 
-  test('a claim and a read of the highest token take one each', async () => {
+  test('a claim takes one round trip, and a read of the highest token, too', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { max: 1 });
     await store.highest(resource);
@@ -718,7 +718,7 @@ describe('a pg.Client in place of a pool', () => {
     },
   );
 
-  test('that was ended sends nothing, so nothing was written', async () => {
+  test('that was closed sends nothing, so nothing was written', async () => {
     const client = new pg.Client({ connectionString: (await openLedger()).url.href });
     await client.connect();
     const store = new FencedPostgres({ pool: client });

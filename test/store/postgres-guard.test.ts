@@ -19,7 +19,7 @@ import {
   versionOf,
 } from './harness/postgres-support.js';
 
-/** A table of invoices that demands a token, and one of their lines that demands the same. */
+/** Guarded tables of invoices and of their lines. A line demands the token of its invoice. */
 async function openGuarded(): Promise<Ledger & { client: pg.Client; totals(): Promise<number[]> }> {
   const ledger = await openLedger();
   await ledger.pool.query(`
@@ -45,10 +45,10 @@ const present = (id: number, token: number) => `SELECT fenced.present('invoice/$
 /** Statements as psql sends them: simple protocol, one transaction. */
 const inTransaction = (...statements: string[]) => ['BEGIN', ...statements, 'COMMIT'].join('; ');
 
-/** The setting of `fenced.present`, by hand. */
+/** Makes the setting that `fenced.present` makes, without a check of the token. */
 const forge = `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": 33}', true)`;
 
-/** Each writes rows of invoice 1 and, where it says so, of others. */
+/** Name, statement, the invoices of its rows, and the first version that knows the statement. */
 const writes: [string, string, number[], since?: number][] = [
   ['INSERT', 'INSERT INTO invoice VALUES (9)', [9]],
   ['UPDATE', 'UPDATE invoice SET total = 1 WHERE id = 1', [1]],
@@ -86,7 +86,7 @@ const SYNTAX_ERROR = '42601';
 describe.each(writes)('%s', (_, statement, ids, since = 0) => {
   test('without a token is refused, and nothing changed', async () => {
     const { client, totals } = await openGuarded();
-    // A server that does not know the statement has nothing to guard against.
+    // An older server does not know the statement, so it refuses it without the guard.
     const code = (await versionOf(client)) >= since ? 'UF002' : SYNTAX_ERROR;
     await expect(client.query(statement)).rejects.toMatchObject({ code });
     expect(await totals()).toEqual([0, 0, 0, 0]);
@@ -128,7 +128,7 @@ test('TRUNCATE is refused even with tokens, and through a foreign key', async ()
   expect(await totals()).toHaveLength(4);
 });
 
-test('what changes no row passes: DO NOTHING on a conflict, an UPDATE that finds none', async () => {
+test('a statement that changes no row needs no token: DO NOTHING on a conflict, an UPDATE that finds no row', async () => {
   const { client } = await openGuarded();
   await client.query('INSERT INTO invoice VALUES (1, 1) ON CONFLICT DO NOTHING');
   await client.query('UPDATE invoice SET total = 1 WHERE id = 77');
@@ -157,7 +157,7 @@ test('another driver with prepared statements needs the token', async () => {
     await transaction`SELECT fenced.present(${'invoice/1'}, ${'33'}::bigint)`;
     await transaction`UPDATE invoice SET total = ${1} WHERE id = ${1}`;
   });
-  // The claim ends with its transaction: the next user of the connection has none.
+  // The token counts until the end of its transaction. The next user of the connection has none.
   for (let i = 0; i < 4; i++) {
     await expect(sql`UPDATE invoice SET total = ${2} WHERE id = ${1}`).rejects.toMatchObject({
       code: 'UF002',
@@ -269,7 +269,7 @@ test('the apply of logical replication is refused, and goes on when the guard is
     (await pool.query('SELECT count(*)::int AS count FROM invoice')).rows[0].count;
   const worker = async () =>
     (await pool.query('SELECT pid FROM pg_stat_subscription')).rows[0]?.pid ?? null;
-  // Before 15 errors are not counted, but each ends the worker.
+  // PostgreSQL 14 does not count the errors of a subscription, but each error ends its worker.
   const countsErrors = (await versionOf(pool)) >= 150_000;
   const errors = 'SELECT apply_error_count FROM pg_stat_subscription_stats';
   try {
@@ -351,7 +351,7 @@ test('only the owner of a table can guard it, and must be allowed to present tok
 });
 
 describe('guards() and the rights on a table', () => {
-  /** Each makes the guard of `invoice` another one than `guard` made. */
+  /** Changes of the guard of `invoice`, and what `guards()` reports of them. */
   const changes: [string, string, RegExp][] = [
     [
       'a trigger that is disabled',
@@ -500,7 +500,7 @@ describe('an expression', () => {
     await pool.query(
       "CREATE FUNCTION of_row(v) RETURNS text LANGUAGE sql RETURN concat('v/', ($1).key)",
     );
-    // Before 18 all generated columns are stored, and a trigger sees them.
+    // A trigger sees generated columns that are stored, as all are before PostgreSQL 18.
     if (isVirtual || expression.includes('of_row'))
       await expect(store.guard('v', expression)).rejects.toMatchObject({
         code: 'invalid-argument',
@@ -522,7 +522,7 @@ describe('an expression', () => {
     await store.query({ resource: 'entry/a', token: 1 }, "INSERT INTO entry (text) VALUES ('a')");
   });
 
-  test('keeps its meaning when its names mean something else later', async () => {
+  test('keeps its meaning when another search path would give its names another one', async () => {
     const { store, url, pool } = await openLedger();
     const options = '-c search_path=app,public';
     const theirs = new FencedPostgres({ pool: connect(url.href, { options }) });

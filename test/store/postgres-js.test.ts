@@ -52,11 +52,11 @@ test('the sql of a fenced transaction takes tagged templates and savepoints', as
   );
   expect([...written]).toEqual([{ text: 'kept' }]);
   expect(await entries()).toEqual(['kept']);
-  // The only connection is back.
+  // The store has given the only connection back.
   expect((await sql`SELECT 1 AS one`)[0]).toEqual({ one: 1 });
 });
 
-test('a connection that is lost in a transaction carries no later statement of it', async () => {
+test('after a connection is lost in a transaction, its later statements do not run on another connection', async () => {
   const { url, entries, pool } = await openLedger();
   const { sql, store } = openOne(url);
   const run = store.transaction(fence, async (tx) => {
@@ -113,7 +113,7 @@ test('an aborted signal cancels the statement, and the connection serves the nex
   expect(await entries()).toEqual(['first']);
 });
 
-test('options that rename columns and replace null change only the rows of the caller', async () => {
+test('options that rename columns and replace null affect only the rows of the caller, not those of the store', async () => {
   const { url } = await openLedger();
   const { store } = openOne(url, {
     transform: {
@@ -173,7 +173,7 @@ test('round trips', async () => {
   }).toEqual({ query: 7, claim: 5, transaction: 9, put: 5 });
 });
 
-test('what is no sql of a pool is refused', async () => {
+test('a value in place of the sql of a pool is refused', async () => {
   const sql = postgres();
   const reserved = { unsafe: sql.unsafe, savepoint: () => undefined };
   for (const pool of [postgres, reserved, 'postgres://'])

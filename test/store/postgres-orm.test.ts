@@ -119,14 +119,14 @@ interface PrismaClient {
   $disconnect(): Promise<void>;
 }
 
-/** The client that Prisma generates for the test's table. It stands where its imports are found. */
+/** Lets Prisma generate a client, in a folder in which its imports are found. */
 async function prismaClient(): Promise<new (options: { adapter: PrismaPg }) => PrismaClient> {
   const folder = await mkdtemp(join(import.meta.dirname, '../node_modules/.prisma-'));
   closeAfterTest(() => rm(folder, { recursive: true }));
   const schema = join(folder, 'schema.prisma');
   await writeFile(schema, PRISMA_SCHEMA);
   const cli = createRequire(import.meta.url).resolve('prisma/build/index.js');
-  // Generating needs no schema engine. Without this, it downloads one.
+  // To generate needs no schema engine. Without this variable, Prisma would download one.
   const env = { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: process.execPath };
   await promisify(execFile)(process.execPath, [cli, 'generate', '--schema', schema], { env });
   return (await import(join(folder, 'client/index.js'))).PrismaClient;
@@ -245,7 +245,7 @@ describe('asFencedError', () => {
     expect(asFencedError(error)).toMatchObject({ code: 'conflict', cause: { code: '40001' } });
   });
 
-  test('finds a guarded row without a token, and a role or a database without the schema', async () => {
+  test('recognises a write without a token to a guarded row, a role without rights, and a database without the schema', async () => {
     const { store, pool, url } = await openLedger();
     await store.guard('entry', guarded);
     const statement = store.presenting({ resource, token: 33 });

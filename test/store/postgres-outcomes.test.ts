@@ -97,7 +97,7 @@ describe('settle', () => {
     expect(await settled).toBe('applied');
   });
 
-  test('knows a claim, a refused write, one that was never sent, and one without an id', async () => {
+  test('decides about a claim, a refused write, a write that was never sent, and a write without an id', async () => {
     const { store } = await openLedger();
     const ids = Array.from({ length: 3 }, () => store.newWriteId());
     await store.claim({ resource, token: 34, writeId: ids[0] as string });
@@ -186,7 +186,7 @@ test.each([18, 15] as const)(
           const isUnknown = (error as { code: string }).code === 'outcome-unknown';
           outcomes.set(writeId, isUnknown ? 'unknown' : 'not-applied');
           counted.unknown += isUnknown ? 1 : 0;
-          // A server that is away refuses at once, and then as often as one likes.
+          // A server that is down refuses at once. A pause keeps the loop from running too fast.
           await setTimeout(5);
         }
       }

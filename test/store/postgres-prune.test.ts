@@ -20,7 +20,7 @@ const DAY_MS = 86_400_000;
 const month = { prefix: 'order/', olderThanMs: 30 * DAY_MS };
 const resource = 'order/1';
 
-/** Names that were last written long ago, with tokens from 1001 on. */
+/** Adds names that were last written long ago, with tokens from 1,001 on. */
 async function addOld({ pool }: Pick<Ledger, 'pool'>, count: number): Promise<void> {
   await pool.query(
     `INSERT INTO fenced.ratchet SELECT 'order/' || n, 1000 + n, now() - interval '40 days' FROM generate_series(1, $1::int) n`,
@@ -28,7 +28,7 @@ async function addOld({ pool }: Pick<Ledger, 'pool'>, count: number): Promise<vo
   );
 }
 
-/** As if the name had not been written for long. */
+/** Makes the last write of a name 40 days old. */
 async function age({ pool }: Ledger, name = resource): Promise<void> {
   await pool.query(
     "UPDATE fenced.ratchet SET advanced_at = now() - interval '40 days' WHERE resource = $1",
@@ -67,9 +67,9 @@ test('old names with the prefix are forgotten, and all others stay', async () =>
   // Other names are as before.
   await ledger.store.query({ resource: 'invoice/1', token: 5 }, INSERT, ['known']);
   await ledger.store.query({ resource: 'invoice/2', token: 1 }, INSERT, ['new']);
-  // Once more there is nothing to do, and the floor stays.
+  // A second run has nothing to do, and the floor stays.
   expect(await ledger.store.prune(month)).toEqual({ names: 0, floor: 4_000n, heldBackBy: null });
-  // The floor itself is no lower than any token that was forgotten.
+  // A token equal to the floor is accepted, because no forgotten token is above the floor.
   await ledger.store.query({ resource, token: 4_000 }, INSERT, ['at the floor']);
   expect(await ledger.entries()).toEqual(['known', 'new', 'at the floor']);
 });
@@ -164,7 +164,7 @@ test('names that stay hold the floor back, unless the operator gives upTo', asyn
     floor: 2_000n,
     heldBackBy: null,
   });
-  // A name with a row goes by its row.
+  // A name that is not forgotten has its own row, and the floor does not count for it.
   await ledger.store.query({ resource: 'order/busy', token: 1_501 }, INSERT, ['busy']);
   expect(await ledger.entries()).toEqual(['busy']);
 });
@@ -184,7 +184,7 @@ test('an operator lets in a name that only the floor refuses', async () => {
   expect(await ledger.entries()).toEqual(['let in']);
 });
 
-test('a name with an open write is passed over', async () => {
+test('prune skips a name with an open write', async () => {
   const ledger = await openLedger();
   await addOld(ledger, 2);
   const written = gate();
@@ -203,7 +203,7 @@ test('a name with an open write is passed over', async () => {
   expect(await ledger.entries()).toEqual(['in time']);
 });
 
-/** A number that nothing else locks. */
+/** Number of an advisory lock that only this file uses. */
 const GATE = 7;
 
 /** Makes sessions wait between their read of the ratchet and their lock, as on a slow server. */
@@ -224,7 +224,7 @@ async function closeGate({ pool, url }: Ledger): Promise<() => Promise<unknown>>
 }
 
 describe.each(LEVELS)('under %s', (isolation) => {
-  // Snapshots of a whole transaction are older than what happened at the gate.
+  // With one snapshot for a whole transaction, PostgreSQL itself reports a conflict: 40001.
   const refusal = isolation === 'read committed' ? 'UF001' : '40001';
 
   /** Presents the token; `happens` comes between its look at the ratchet and its lock. */
@@ -311,7 +311,7 @@ test('no stale write passes while two processes prune without a pause', {
     const store = new FencedPostgres({ pool: connect(ledger.url.href, { max: 1 }) });
     while (!stop.signal.aborted) {
       const name = `order/${Math.floor(Math.random() * 4)}`;
-      // A third are of holders whose time is over.
+      // A third of the writes are those of holders whose lease is over.
       const token = Math.random() < 1 / 3 ? Math.max(1, last - 3) : ++last;
       const fence = { resource: name, token, isolation, attemptsMax: 100 };
       const text = 'INSERT INTO history (resource, token) VALUES ($1, $2)';

@@ -112,7 +112,7 @@ test('a pipelining client is sent one statement after the other', async () => {
   const late = store.query(fence, INSERT, ['2']);
   await expect(late).rejects.toMatchObject({ code: 'stale-token' });
   expect(await ledger.entries()).toEqual(['1']);
-  // As one simple query, the server would run the rest after the COMMIT, without the fence.
+  // Sent as one simple query, the statements after the COMMIT would run without the fence.
   const several = `INSERT INTO entry (text) VALUES ('2'); COMMIT; INSERT INTO entry (text) VALUES ('3')`;
   const refused = store.query({ resource, token: 35 }, several);
   await expect(refused).rejects.toMatchObject({ code: '42601' });
@@ -140,14 +140,14 @@ testOfPg(
       return rows[0].bytes;
     };
     try {
-      // The server writes to the log by itself now and then: the least of some tries.
+      // The server itself writes to the log now and then, so the least of some tries counts.
       const least = async (isolation: string) => {
         const tries = [];
         for (let i = 0; i < 5; i++) tries.push(await logged(isolation));
         return Math.min(...tries);
       };
       expect(await least('READ COMMITTED')).toBe(0);
-      // Here it locks the row, which does.
+      // At this level, the store locks the row, which writes to the log.
       expect(await least('REPEATABLE READ')).toBeGreaterThan(0);
     } finally {
       client.release();
@@ -157,7 +157,7 @@ testOfPg(
 
 test('resources in another order cannot deadlock with other programs', async () => {
   const { store, pool } = await openLedger();
-  // JavaScript sorts them in another order than by their bytes.
+  // JavaScript would sort these names in another order than PostgreSQL, which compares bytes.
   const names = ['\u{1f512}', '\uffee', 'a'];
   for (let round = 1; round <= 20; round++) {
     await Promise.all([

@@ -26,7 +26,7 @@ async function openRecords() {
 
 const anyId = fc.string({ minLength: 1 }).filter((id) => !id.includes('\0') && id.isWellFormed());
 
-/** The ways to records. All have the same methods. */
+/** The ways in which a program can use records. All have the same methods. */
 const ways = [
   {
     way: 'directly',
@@ -46,7 +46,7 @@ const ways = [
   },
   {
     way: 'through a gateway',
-    // A path cannot carry other ids.
+    // A path of a URL cannot have other ids.
     ids: anyId.filter((id) => id === id.normalize('NFC') && !/^\.\.?$|[/\\\p{Cc}]/u.test(id)),
     open: async () => {
       const { store } = await openRecords();
@@ -74,7 +74,9 @@ afterAll(async () => (await server)?.stop());
 
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
 
-/** A gateway refuses whole numbers whose digits JavaScript would change. */
+/**
+ * False if the text has a whole number with too many digits for JavaScript: a gateway refuses it.
+ */
 function hasExactNumbers(text: string): boolean {
   return !/(?<![\d.e+-])-?\d{16,}(?![\d.e])/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, ''));
 }
@@ -150,7 +152,7 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
     expect(acknowledged.length).toBeGreaterThanOrEqual(13);
   });
 
-  test('writes in between each attempt are a conflict, and nothing was written', async () => {
+  test('an update is a conflict, and writes nothing, if another write comes between in every attempt', async () => {
     const { records } = await open();
     let runs = 0;
     const run = records.update('42', { token: 1, attemptsMax: 3 }, async () => {
@@ -275,7 +277,7 @@ describe('claimAndGet', () => {
       const { records, pool } = await openRecords();
       await records.put('a', 'of 34', { token: 34 });
       let connections = 0;
-      // The next holder writes before the second connection is lent, should there be one.
+      // If the call used two connections, the next holder would write before the second one.
       const between = {
         connect: async () => {
           if (connections++ === 1) await records.put('a', 'of 35', { token: 35 });
@@ -318,7 +320,7 @@ describe('claimAndGet', () => {
     expect(outcomes.stale).toBeGreaterThan(0);
   });
 
-  test('takes the token, which a plain read refuses', async () => {
+  test('takes a token, and a plain read refuses one', async () => {
     const { records } = await openRecords();
     await records.put('a', 1, { token: 33 });
     const options = { token: 34 } as object;
@@ -339,7 +341,7 @@ describe('claimAndGet', () => {
       proxy.hold('toClient');
       const lost = far[call]('a', { token: 34 });
       await expect(lost).rejects.toMatchObject({ code: 'outcome-unknown' });
-      // The server has carried out the claim.
+      // The server has carried out the claim. Only the reply was lost.
       expect(await ledger.records.highest('a')).toBe(34n);
     },
   );

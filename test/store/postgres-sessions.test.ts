@@ -59,7 +59,7 @@ test('the library leaves no prepared statement in a session', async () => {
   expect((await one.query('SELECT FROM pg_prepared_statements')).rowCount).toBe(0);
 });
 
-test('a table that was altered gives the columns that it has now', async () => {
+test('after an ALTER TABLE, the same statement returns the new columns', async () => {
   const { store, one } = await openOne();
   const insert = `${INSERT} RETURNING *`;
   for (let i = 0; i < 4; i++) await store.query(fence, insert, [`${i}`]);
@@ -75,7 +75,7 @@ test('a table that was altered gives the columns that it has now', async () => {
   });
 });
 
-test('another search path leads to another table', async () => {
+test('after a change of the search path, the same statement writes to the other table', async () => {
   const { store, one } = await openOne();
   for (let i = 0; i < 4; i++) await store.query(fence, INSERT, [`${i}`]);
   await one.query('CREATE SCHEMA other; CREATE TABLE other.entry (text text)');
@@ -84,7 +84,7 @@ test('another search path leads to another table', async () => {
   expect((await one.query('SELECT text FROM other.entry')).rows).toEqual([{ text: 'there' }]);
 });
 
-test('behind PgBouncer, which shares server connections, nobody runs the statements of others', async () => {
+test('behind PgBouncer, where clients share server connections, each client runs its own statements', async () => {
   const { url, pool } = await openLedger();
   await using bouncer = await startPgBouncer(url.href);
   const far = new URL(bouncer.url);

@@ -26,7 +26,7 @@ describe('install', () => {
     await new FencedPostgres({ pool }).claim({ resource, token: 1 });
   });
 
-  test('changes nothing the second time, nor does the file', async () => {
+  test('changes nothing the second time, and neither does schema.sql', async () => {
     const { store, pool } = await openLedger();
     await store.claim({ resource, token: 34 });
     await store.install();
@@ -108,7 +108,7 @@ describe('an upgrade from version 4', () => {
     await store.claim({ resource, token: 41 });
   });
 
-  test('is not undone by its file, and versions before it are not upgraded', async () => {
+  test('is the only one: schema.sql refuses the versions 3 and 6, and install leaves version 6 as it is', async () => {
     const { store, pool } = await openLedger();
     const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
     for (const version of [3, 6]) {

@@ -13,10 +13,13 @@ import {
 const resource = 'invoice/42';
 const LEVELS: readonly IsolationLevel[] = ['read committed', 'repeatable read', 'serializable'];
 
-/** A number that nothing else locks. */
+/** Number of an advisory lock that only this file uses. */
 const GATE = 7;
 
-/** Makes sessions with the highest token wait between their read of the ratchet and its lock. */
+/**
+ * Makes sessions that present the highest token wait between their read of the ratchet and its
+ * lock.
+ */
 async function closeGate({ pool, url }: Ledger, isolation: IsolationLevel): Promise<pg.Pool> {
   await pool.query(`
     CREATE FUNCTION at_gate() RETURNS void LANGUAGE plpgsql AS $$

@@ -43,7 +43,7 @@ describe.each(levels)('%s', (isolation) => {
     });
     await started.passed;
     const late = rejectionOf(store.query({ resource, token: 33, isolation }, INSERT, ['33']));
-    // With one snapshot, the newer one claimed the resource before its transaction began.
+    // With one snapshot for a whole transaction, the late write fails at once: it does not wait.
     if (isolation === 'read committed') await untilWaiting(1);
     else await late;
     end.open();
@@ -119,7 +119,7 @@ describe.each(levels)('%s', (isolation) => {
     },
   );
 
-  test('an old holder with overlapping transactions does not pass a newer one that waits', async () => {
+  test('an old holder with overlapping transactions does not overtake a newer holder that waits', async () => {
     const { store, entries, untilWaiting } = await openLedger();
     await store.claim({ resource, token: 33 });
     const end = gate();
@@ -159,7 +159,8 @@ test(`read-modify-write under random tokens loses no acknowledged write (FENCED_
   let runs = 0;
   const property = fc.asyncProperty(workers, async (operations) => {
     const name = `counter/${runs++}`;
-    // Writes the number of earlier steps. Each sees another one, and later ones have higher tokens.
+    // Writes the number of earlier steps. So no two steps write the same number, and the tokens of
+    // later steps are not lower.
     const step = async (tx: FencedTransaction, token: number) => {
       const { rows } = await tx.query('SELECT count(*) FROM step WHERE resource = $1', [name]);
       await tx.query('INSERT INTO step VALUES ($1, $2, $3)', [name, rows[0]?.count, token]);
@@ -200,7 +201,8 @@ test('transactions with the same resources in another order cannot deadlock', as
     store.query({ resource: order, token, attemptsMax: 1 }, INSERT, [text]);
   const forwards = run(['a', 'b'], 2, 'forwards');
   await untilWaiting(1);
-  // In the order given, this one would take b now, wait for a, and so meet the one above.
+  // In the given order, this transaction would lock b and wait for a. `forwards` has a and waits
+  // for b, so that would be a deadlock.
   const backwards = run(['b', 'a'], 3, 'backwards');
   await untilWaiting(2);
   end.open();
@@ -356,7 +358,7 @@ test.each(['SELECT 1; COMMIT', '; COMMIT', 'SELECT 1; COMMIT; BEGIN', '/* /* */ 
   },
 );
 
-test('a transaction that is over takes no statement', async () => {
+test('a statement after the end of its transaction is refused', async () => {
   const { store } = await openLedger();
   const kept = await store.transaction({ resource, token: 1 }, async (tx) => ({ tx }));
   await expect(kept.tx.query('SELECT 1')).rejects.toBeInstanceOf(InvalidArgumentError);

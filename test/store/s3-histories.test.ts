@@ -7,7 +7,7 @@ import { type Betrayal, inMemory, ScriptedServer } from './harness/s3-servers.js
 
 const WRITERS = 4;
 const UPDATES = 8;
-/** Every n-th update makes the object large, so another path writes it. */
+/** Every n-th update makes the object large, so the store sends another kind of request. */
 const LARGE_EVERY = 8;
 const LARGE_BYTES = 2 ** 21;
 
@@ -16,14 +16,16 @@ interface History {
   readonly unknown: readonly string[];
   /** Number of refused updates by error code. */
   readonly refused: Readonly<Record<string, number>>;
-  /** The names in the object in the end, in order. */
+  /** The names that the object has at the end, in order. */
   readonly found: readonly string[];
   readonly count: number;
 }
 
 const textOf = (current: Current | null): string => Buffer.from(current?.body ?? []).toString();
 
-/** Concurrent writers append unique names to one object, and count in another. */
+/**
+ * Lets concurrent writers append unique names to one object, and increment a counter in another.
+ */
 async function historyOf(storeOf: () => FencedS3): Promise<History> {
   const acknowledged: string[] = [];
   const unknown: string[] = [];
@@ -63,7 +65,7 @@ async function historyOf(storeOf: () => FencedS3): Promise<History> {
   };
 }
 
-/** The acknowledged updates that are not in the objects. */
+/** Counts the acknowledged updates that are not in the objects. */
 function lostOf({ acknowledged, found, count }: History): number {
   const names = acknowledged.filter((name) => !name.startsWith('count'));
   const lost = names.filter((name) => !found.includes(name));
@@ -77,7 +79,7 @@ const clientOf = (endpoint: string): S3Client =>
     forcePathStyle: true,
     credentials: { accessKeyId: 'key', secretAccessKey: 'secret' },
   });
-/** Without compression, so that padding makes the request large, too. */
+/** No compression, because gzip would make the padded requests small again. */
 const settings = { bucket: 'bucket', attemptsMax: 500, gzipLevel: 0 };
 
 const servers = s3ServersAtHand().filter(

@@ -12,7 +12,7 @@ import { FencedS3 } from '@fenced/store/s3';
 import { WorkerProcess } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 
-// Popular emulators of S3. Both write whatever the condition.
+// Popular emulators of S3. Both ignore the conditions of writes.
 test.each(['s3rver', 'fauxqs'])('%s is refused, and the bucket stays as it was', async (name) => {
   await using parts = new AsyncDisposableStack();
   const directory = await mkdtemp(join(tmpdir(), 'lying-s3-'));

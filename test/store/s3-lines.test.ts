@@ -14,7 +14,9 @@ const clientOf = (endpoint: string): S3Client =>
 const MIB = 2 ** 20;
 const SLOW_DOWN: Answer = { status: 503, body: '<Error><Code>SlowDown</Code></Error>' };
 
-/** A server that throttles until its clients have waited that long, by a clock of their own. */
+/**
+ * A server that throttles until its clients have waited for `throttledMs`, by a simulated clock.
+ */
 async function throttlingServer(throttledMs: number) {
   let waitedMs = 0;
   let isThrottling = false;
@@ -89,7 +91,7 @@ test('a stream is written over a slow line that its parts share', { timeout: 60_
   await store.put('slow', Readable.from([body]), { token: 1 });
   line.isSlow = false;
   expect(Buffer.compare((await store.get('slow'))?.body ?? Buffer.alloc(0), body)).toBe(0);
-  // Each part once: the stored form is a little more than 20 MiB.
+  // Each of the five parts was sent once: the stored form is a little more than 20 MiB.
   expect(server.count('PUT') - putsBefore).toBe(5);
 });
 

@@ -12,7 +12,7 @@ const storeOf = (endpoint: string): FencedS3 =>
     bucket: 'bucket',
   });
 
-/** A server that gives this answer to some requests, once it is switched on. */
+/** Starts a server that answers some requests with this error, as soon as the test wants that. */
 async function refusing(isRefused: (asked: Asked) => boolean, status: number, code: string) {
   let isRefusing = false;
   const answer = inMemory({});

@@ -11,7 +11,7 @@ const MIB5 = 5 * 2 ** 20;
 const OWNER = '111122223333';
 const RETAIN_UNTIL_MS = 4_102_444_800_000;
 
-/** As `inMemory`, with tags and listings. */
+/** Starts a server like `inMemory`, which also has tags and listings. */
 async function start(): Promise<ScriptedServer> {
   const objects = inMemory({});
   return ScriptedServer.start(async (asked: Asked): Promise<Answer> => {
@@ -137,7 +137,7 @@ test.each([
   },
 );
 
-test('a verdict counts for one kind of encryption, because ETags depend on it', async () => {
+test('the verdict of a probe counts for one kind of encryption, because ETags depend on it', async () => {
   await using server = await start();
   await storeOf(server, { encryption: { algorithm: 'aws:kms' } }).probe();
   const puts = server.count('PUT');

@@ -118,7 +118,7 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  test('an overtaken write without a reply proves nothing', async () => {
+  test('the probe repeats its race if the overtaken write got no reply, because that proves nothing', async () => {
     const honest = inMemory({});
     let cuts = Number.POSITIVE_INFINITY;
     await using server = await ScriptedServer.start((asked) => {
@@ -156,7 +156,7 @@ describe('servers that do not enforce conditions', () => {
     [{ ignoresOn: 'unsigned', ignoresOnComplete: 'all' }, 'file-put', stream],
   ];
   test.each(paths)(
-    '%j: nothing is written by the path %s, and small writes succeed',
+    '%j: no write of the kind %s is sent, and small writes succeed',
     async (betrayal, path, body) => {
       await using server = await ScriptedServer.start(inMemory(betrayal));
       const store = storeOf(server.endpoint, { partBytes: MIB5 });
@@ -195,13 +195,13 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  /** The checks of paths that were begun. */
+  /** The requests of the probe that check a kind of large write. */
   const checksOf = (server: ScriptedServer) =>
     server.asked.filter(
       ({ method, path }) => method === 'PUT' && /\/(large-put|file-put|upload)\?/.test(path),
     );
 
-  test('a path is checked once for many writers and for the next process', async () => {
+  test('a kind of large write is checked once, for many writers and for the next process', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint, { partBytes: MIB5 });
     await store.put('k', 'x', { token: 1 });
@@ -211,7 +211,7 @@ describe('servers that do not enforce conditions', () => {
       by.put(`b${i}`, stream(), { token: 1 }),
     ];
     await Promise.all([1, 2, 3].flatMap((i) => write(store, i)));
-    // Each run has its own keys.
+    // Each run of a check has its own keys, so the keys count the runs.
     const runs = () => new Set(checksOf(server).map(({ path }) => path.split('?')[0])).size;
     expect(runs()).toBe(2);
     await Promise.all(write(store, 4));
@@ -296,7 +296,7 @@ describe('servers that do not enforce conditions', () => {
       expect(await store.get(mine)).toMatchObject({ body: Buffer.from('mine'), token: 9n });
       await store.put(mine, 'again', { token: 9 });
       await store.delete(mine, { token: 9 });
-      // A tombstone keeps its key, too.
+      // A deleted object still belongs to its key.
       await expect(store.put(other, 'x', { token: 10 })).rejects.toThrow(CorruptObjectError);
     },
   );
@@ -327,7 +327,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await plain.get('k')).toBeNull();
   });
 
-  test('a temporary file is not sent again if the server no longer enforces its path', async () => {
+  test('a stream in a temporary file is not sent again if the server has stopped enforcing its conditions', async () => {
     const betrayal = { ignoresOnComplete: 'all' } as const;
     const [before, after] = [inMemory(betrayal), inMemory({ ...betrayal, ignoresOn: 'unsigned' })];
     let state: 'before' | 'refuses' | 'after' = 'before';
@@ -374,7 +374,7 @@ describe('servers that do not enforce conditions', () => {
       await plain.put('p', Readable.from([body]), { token: 1 });
       const ours = () => server.asked.filter(({ path }) => /^\/bucket\/[kp]/.test(path));
       expect(ours().filter(({ method }) => method === 'POST')).toEqual([]);
-      // Bytes that contain the token may be sent by an upload.
+      // An object of this store has the token in its bytes. So ETags differ, and an upload is safe.
       await store.put('k', Readable.from([body]), { token: 7 });
       await store.claim('k', { token: 8 });
       expect(ours().filter(({ method }) => method === 'POST')).toHaveLength(4);
@@ -517,7 +517,7 @@ describe('servers that do not enforce conditions', () => {
 
   test.each([
     ['its bytes', {}, {}, 'a claim may not change its bytes'],
-    // With AWS's own key the ETag is a digest of the bytes, whatever the default of the bucket.
+    // Under AES256 the ETag is a digest of the bytes, so equal bytes have one ETag.
     ['its bytes by AES256', { etags: 'new' }, { 'x-amz-server-side-encryption': 'AES256' }, 'ETag'],
     [
       'SSE-C',
@@ -850,7 +850,7 @@ describe('one attempt is one request', () => {
     await new FencedS3({ client, bucket: 'bucket' }).put('k', 'x', { token: 1 });
     const ours = server.asked.filter(isOurs);
     expect(ours).toHaveLength(2);
-    // The object was read between the two, so the store decided on the second.
+    // The store read the object between the two PUTs: so the store sent the second, not the SDK.
     const [first, second] = ours.map((asked) => server.asked.indexOf(asked));
     expect(server.asked.slice(first, second).map(({ method }) => method)).toEqual(['PUT', 'HEAD']);
   });

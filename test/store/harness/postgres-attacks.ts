@@ -24,23 +24,25 @@ export interface Attack {
   readonly title: string;
   /** @default 'clerk' */
   readonly as?: Role;
-  /** Sent one by one, also after one has failed. `COPY … FROM STDIN` copies `COPIED`. */
+  /** They are sent one by one, even if one fails. `COPY … FROM STDIN` copies `COPIED`. */
   readonly statements: readonly string[];
-  /** Before them, on another connection, by the superuser. */
+  /** Statements that the superuser runs before, on another connection. */
   readonly before?: readonly string[];
-  /** SQLSTATEs: one of the statements must fail with one of these. @default UF001 or UF002 */
+  /** Matches the SQLSTATE with which at least one statement must fail. @default UF001 or UF002 */
   readonly codes?: RegExp;
-  /** The first version that knows the statements. */
+  /** The first major version of PostgreSQL that knows the statements. */
   readonly since?: number;
   /** True if they cannot follow other statements in one transaction. */
   readonly isOnItsOwn?: boolean;
-  /** True if they change nothing in a table without a guard either. */
+  /** True if the statements change nothing, even in a table without a guard. */
   readonly isHarmless?: boolean;
 }
 
 export const COPIED = '8\t1\n9\t1\n';
 
-/** The tables before each attack. Token 34 was claimed for each resource in a statement. */
+/**
+ * The tables before each attack. Then the test claims token 34 for each resource of the attacks.
+ */
 export const TABLES = `
   CREATE EXTENSION postgres_fdw;
   CREATE EXTENSION dblink;
@@ -69,13 +71,13 @@ export const GUARDS = `
   SELECT fenced.guard('dated', $$concat_ws(' ', 'dated', at, span, bytes, share, price)$$);
   RESET ROLE;`;
 
-/** Statements after the guards. */
+/** Statements that run after the tables have their guards. */
 export const LATER = `
   SET ROLE keeper;
   CREATE TABLE part_high PARTITION OF part FOR VALUES FROM (10) TO (20);
   RESET ROLE;`;
 
-/** Takes away what attacks left behind, but for rows of the tables. */
+/** Removes the objects that attacks have made. Rows of the tables stay. */
 export const CLEAN_UP = `
   DROP SERVER IF EXISTS back CASCADE;
   DROP TABLE IF EXISTS part_more;
@@ -98,11 +100,11 @@ export const ROWS = `
 const UPDATE = 'UPDATE invoice SET total = 1 WHERE id = 1';
 const PRESENTED = "current_setting('fenced.presented')";
 
-/** Everything in one transaction, as psql sends it. */
+/** Joins statements to one text with one transaction, as `psql -c` sends it. */
 const together = (...statements: string[]): string[] => [
   ['BEGIN', ...statements, 'COMMIT'].join('; '),
 ];
-/** A token that nobody has overtaken, for another resource than the row's. */
+/** Presents a token above all others for this resource. Attacks name another one than the row's. */
 const presenting = (resource: string): string => `SELECT fenced.present('${resource}', 50)`;
 
 const CONCAT = `LANGUAGE sql IMMUTABLE AS $$ SELECT 'mine' $$`;
@@ -767,8 +769,8 @@ export const ATTACKS: readonly Attack[] = [
 ];
 
 /**
- * Objects in `public`, planted by a role that may create them there. Each raises CA001 if it runs
- * with the rights of a superuser.
+ * Functions and operators in `public`, made by a role that may create them there. They have the
+ * names of built-in ones. Each raises CA001 if a superuser runs it.
  */
 export const PLANTS = `
   SET search_path = pg_catalog;
@@ -789,7 +791,7 @@ export const PLANTS = `
     FOREACH l IN ARRAY types LOOP
       FOREACH r IN ARRAY types LOOP
         FOREACH symbol IN ARRAY ARRAY['=', '<>', '<', '<=', '>', '>=', '~', '||', '+', '-', '*', '/', '->>'] LOOP
-          -- An unknown left side would be taken for the type of the right one.
+          -- Skips equal types: PostgreSQL gives a literal on the left the type of the right side.
           CONTINUE WHEN symbol = '||' AND l = r;
           result := CASE WHEN symbol IN ('=', '<>', '<', '<=', '>', '>=', '~') THEN 'boolean' ELSE l END;
           routine := CASE result WHEN 'boolean' THEN 'public.planted_test' ELSE 'public.planted_value' END;

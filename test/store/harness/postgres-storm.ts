@@ -6,7 +6,7 @@ import { expect } from 'vitest';
 
 const LEVELS: readonly IsolationLevel[] = ['read committed', 'repeatable read', 'serializable'];
 
-/** One write, and the fault that hits the server's sessions meanwhile. */
+/** One write, and the fault that hits sessions of the server during that write. */
 interface Operation {
   readonly resource: string;
   readonly token: number;
@@ -27,7 +27,7 @@ const operation: fc.Arbitrary<Operation> = fc.record({
   ),
 });
 
-/** The writes of several writers at once, each with a list whose tokens mostly grow. */
+/** Plans for several writers at the same time. In the list of each writer, tokens mostly grow. */
 export const plans: fc.Arbitrary<Operation[][]> = fc.array(
   fc
     .array(operation, { minLength: 6, maxLength: 10 })
@@ -48,10 +48,10 @@ export async function prepareStorm(pool: pg.Pool): Promise<void> {
 }
 
 /**
- * Carries a plan out and judges the history.
+ * Carries out a plan, and checks its history.
  *
- * @param url by which the writers come: a proxy's, perhaps
- * @param admin straight to the server
+ * @param url the address that the writers use, which may be a pooler's
+ * @param admin connections straight to the server
  */
 export async function storm(url: string, admin: pg.Pool, plan: Operation[][]): Promise<void> {
   const pool = new pg.Pool({ connectionString: url, max: plan.length });
@@ -106,7 +106,7 @@ function ignore(): void {}
 async function writeWithoutLibrary(pool: pg.Pool, op: Operation, values: unknown[]): Promise<void> {
   const client = await pool.connect();
   let failure: Error | undefined;
-  // Nobody else listens to a client that is lent.
+  // Without a listener, a lost connection would end this process.
   client.on('error', ignore);
   try {
     await client.query('BEGIN');
@@ -123,7 +123,7 @@ async function writeWithoutLibrary(pool: pg.Pool, op: Operation, values: unknown
   }
 }
 
-/** Hits whatever session of the database is in the middle of something, if there is one. */
+/** Cancels or terminates a session of the database that is at work, if there is one. */
 async function disturb(admin: pg.Pool, { fault }: Operation): Promise<void> {
   if (fault === 'none') return;
   await admin.query(
@@ -133,7 +133,7 @@ async function disturb(admin: pg.Pool, { fault }: Operation): Promise<void> {
   );
 }
 
-/** Asked again where a cancellation that was meant for another statement hit the question. */
+/** Calls `settle` again if a cancellation that was meant for another statement has hit the call. */
 async function settled(store: FencedPostgres, id: string): Promise<Outcome> {
   for (;;) {
     try {
@@ -145,8 +145,8 @@ async function settled(store: FencedPostgres, id: string): Promise<Outcome> {
 }
 
 /**
- * Expects that no acknowledged write is lost, no refused one is found, and tokens grow. A row
- * gets its place in the history while its writer holds the resource.
+ * Requires that no acknowledged write is lost, that no refused one is found, and that tokens grow.
+ * The rows are in the order in which their writers had the resource.
  */
 export async function expectHistory(
   admin: pg.Pool,

@@ -10,7 +10,8 @@ let server: Promise<PostgresService> | undefined;
 let names = 0;
 const closers: (() => Promise<unknown>)[] = [];
 
-// In the order of the openings: a dropped database ends its sessions.
+// Closes in the order in which things were opened: first the database is dropped, with its
+// sessions.
 afterEach(async () => {
   for (const close of closers.splice(0)) await close();
 });
@@ -25,7 +26,7 @@ export function closeAfterTest(close: () => Promise<unknown>): void {
 
 let driver: 'pg' | 'postgres.js' = 'pg';
 
-/** A test of pg's own features, or of a case that postgres.js does not have. */
+/** A test that runs with pg only: postgres.js lacks the feature or the case. */
 export let testOfPg = test;
 export let describeOfPg = describe;
 
@@ -37,7 +38,7 @@ export function usePostgresJs(): void {
   describeOfPg = none as unknown as typeof describe;
 }
 
-/** A pool of the client under test. */
+/** Opens a pool of the driver under test. */
 export function connect(url: string, options: pg.PoolConfig = {}): pg.Pool {
   return driver === 'pg'
     ? connectPg(url, options)
@@ -46,7 +47,7 @@ export function connect(url: string, options: pg.PoolConfig = {}): pg.Pool {
 
 export function connectPg(url: string, options: pg.PoolConfig = {}): pg.Pool {
   const pool = new pg.Pool({ connectionString: url, ...options });
-  // pg demands a listener, because idle connections may be lost, as these tests make sure.
+  // Without a listener, pg throws if an idle connection is lost, which these tests provoke.
   pool.on('error', () => undefined);
   closeAfterTest(() => pool.end());
   return pool;
@@ -56,7 +57,7 @@ export function connectPg(url: string, options: pg.PoolConfig = {}): pg.Pool {
 function connectPostgresJs(url: string, { max = 10, options }: pg.PoolConfig) {
   const sql = postgres(url, {
     max,
-    // With its default, the loss of a new connection is an unhandled rejection.
+    // If postgres.js fetches types, the loss of a new connection is an unhandled rejection.
     fetch_types: false,
     onnotice: () => undefined,
     backoff: () => 0.02,
@@ -86,7 +87,7 @@ export async function createDatabase(options = ''): Promise<URL> {
   return url;
 }
 
-/** The same database for a new role without any rights. */
+/** Returns the address of the same database for a new role, which has no rights. */
 export async function asNewRole(database: URL): Promise<URL> {
   const url = new URL(database);
   url.username = uniqueName();
@@ -123,7 +124,7 @@ export interface Ledger {
 
 export const INSERT = 'INSERT INTO entry (text) VALUES ($1)';
 
-/** A database of its own with the schema installed and one table to write to. */
+/** Makes a new database, with the schema and one table to write to. */
 export async function openLedger(
   options: Omit<FencedPostgresOptions, 'pool'> = {},
 ): Promise<Ledger> {
@@ -179,7 +180,7 @@ export async function limitsTransactions(connection: pg.Pool | pg.Client): Promi
   return (await versionOf(connection)) >= 170_000;
 }
 
-/** The SQLSTATE with which a server ends an idle transaction that lasts too long. */
+/** The SQLSTATE with which the server ends a transaction that is idle for too long. */
 export async function evictionOf(pool: pg.Pool): Promise<'25P03' | '25P04'> {
   return (await limitsTransactions(pool)) ? '25P04' : '25P03';
 }
@@ -194,7 +195,7 @@ export async function until(condition: () => Promise<boolean>): Promise<void> {
   await vi.waitUntil(condition, { timeout: 10_000, interval: 5 });
 }
 
-/** A point in a program that another one opens. */
+/** A gate: one part of a test waits at it until another part opens it. */
 export function gate(): { readonly passed: Promise<void>; readonly open: () => void } {
   const { promise, resolve } = Promise.withResolvers<void>();
   return { passed: promise, open: resolve };
@@ -210,7 +211,7 @@ export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
   );
 }
 
-/** A second way to the ledger, through a proxy that can break the network. */
+/** Opens a store over the same database, through a proxy that can break the connection. */
 export async function throughProxy(
   { url }: Ledger,
   { holdMs = 5_000, ...options }: pg.PoolConfig & { holdMs?: number } = {},

@@ -16,16 +16,18 @@ export interface Asked {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
-  /** True if the condition held when the headers came; null if it was not checked. */
+  /**
+   * True if the condition of the request held when its headers came; null if it was not checked.
+   */
   readonly heldAtFirst?: boolean | null;
 }
 
-/** The answers of a server; null cuts the connection. */
+/** Returns the answers of a server. Null cuts the connection. */
 export interface Script {
   (asked: Asked): Answer | null | Promise<Answer | null>;
-  /** Answers when the headers of a request have come; its body is never read then. */
+  /** Answers as soon as the headers of a request have come. Its body is not read. */
   readonly early?: (path: string, headers: IncomingHttpHeaders) => Answer | undefined;
-  /** Asked when the headers of a request have come, and its body has not. */
+  /** Called when the headers have come, and before the body: whether the condition holds then. */
   readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean | Promise<boolean>;
 }
 
@@ -43,7 +45,7 @@ export class ScriptedServer implements AsyncDisposable {
       const early = answer.early?.(incoming.url ?? '', incoming.headers);
       if (early) return void outgoing.writeHead(early.status).end(early.body);
       const heldAtFirst = (await answer.holds?.(incoming.url ?? '', incoming.headers)) ?? null;
-      // A client that gives up has no answer.
+      // A client that gives up gets no answer.
       const pieces = await Array.fromAsync(incoming).catch(() => null);
       if (pieces === null) return;
       const body = Buffer.concat(pieces);
@@ -127,11 +129,11 @@ export interface Betrayal {
   readonly checksBeforeAssembly?: boolean;
   /** Sends stored bytes decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
-  /** Copies no parts, or more than was asked for. */
+  /** Refuses to copy parts, or copies more bytes than the client has asked for. */
   readonly copies?: 'never' | 'too much';
   /** The answer to a request for an ACL. @default 501 */
   readonly acl?: Answer;
-  /** Stores two keys as one. */
+  /** Stores different keys as one: see `FOLDS`. */
   readonly folds?: keyof typeof FOLDS;
   /** Returns the checksum of a write, which the SDK then compares with the bytes. */
   readonly keepsChecksums?: boolean;
@@ -148,7 +150,7 @@ interface UploadHere {
   readonly parts: Map<number, Uint8Array>;
 }
 
-/** Changes of keys by file systems, databases and web frameworks. */
+/** The ways in which file systems, databases and web frameworks change keys. */
 const FOLDS = {
   case: (key: string) => key.toLowerCase(),
   unicode: (key: string) => key.normalize('NFC'),
@@ -156,7 +158,7 @@ const FOLDS = {
   length: (key: string) => key.slice(0, 255),
 } as const;
 
-/** True for the kind of write whose conditions are ignored. */
+/** For each value of `ignoresOn`: true if the server ignores the conditions of this write. */
 const IS_IGNORED = {
   large: ({ method, body }: Asked) => method === 'PUT' && body.length > 5 * 2 ** 20,
   expect: ({ headers }: Asked) => headers.expect === '100-continue',
@@ -167,7 +169,7 @@ const IS_IGNORED = {
 const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
 const RACERS = 8;
 
-/** Objects in memory behind the S3 calls of the store. Honest without a fault. */
+/** A server that keeps objects in memory. Without a fault, it keeps all conditions. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
   const server = new InMemory(betrayal);
   const answer = async (asked: Asked): Promise<Answer> => {
@@ -360,7 +362,7 @@ class InMemory {
     return ignoresOn !== undefined && IS_IGNORED[ignoresOn](asked, parts);
   }
 
-  /** Waits for a second, or until another upload is put together, too. */
+  /** Waits for a second, or until a second upload is put together at the same time. */
   async #assembled(): Promise<void> {
     const other = this.#assembling.shift();
     if (other) return other();
