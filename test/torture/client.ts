@@ -1,7 +1,6 @@
-// A client process. It prints a line as it begins. Its threads take locks and write under them in
-// rounds, until SIGTERM. With the workload `final`, it reads every object once. Its file has two
-// lines for each operation: one is written before the operation is sent, the other one after its
-// outcome.
+// A client process. It prints a line when it begins. In rounds, its threads take locks and write
+// under them, until SIGTERM. With the workload `final`, it only reads every object once. Its file
+// gets two lines for each operation: one before it is sent, and one after its outcome.
 import { openSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LeaseError } from '@fenced/client';
@@ -19,9 +18,9 @@ export interface ClientConfig extends StoreAddresses, LockAddresses {
   readonly workload: string;
   readonly subject: string;
   readonly resources: readonly string[];
-  /** Rounds that run at the same time. In the wait queue, they hand a lock over to each other. */
+  /** Number of rounds at the same time. Waiters of one process hand a lock over to each other. */
   readonly threads: number;
-  /** File of its operations. */
+  /** File to which the client writes its operations. */
   readonly file: string;
   /** Monotonic time at which the run began, in digits. */
   readonly startedNs: string;
@@ -30,9 +29,11 @@ export interface ClientConfig extends StoreAddresses, LockAddresses {
 const STYLES = ['update', 'update', 'update', 'claim', 'claim', 'queue'];
 const WAITING = ['queue', 'election'];
 const WAIT_MS = 2_000;
-/** Most writes under a lease. */
+/** The most writes under one lease. */
 const STEPS_MAX = 12;
-/** Relative numbers of operations on the stores. S3 takes the most processor time. */
+/**
+ * Relative numbers of operations on the stores. S3 has few, because they take much processor time.
+ */
 const SHARES: Readonly<Record<string, number>> = { s3: 1, records: 12, table: 3, naive: 1 };
 /** Longest pause before a round of the workload `rare`. */
 const REST_MAX_MS = 3_000;
@@ -77,7 +78,7 @@ async function round(record: Recording, style: string): Promise<void> {
   if (style === 'rare') await sleep(random.between(0, REST_MAX_MS));
   const resource = random.pick(resources);
   if (random.chance(0.2)) await read(record, ...random.pick(stores), resource);
-  // A foreign lock has one resource, and so have a lease of a gateway and an office.
+  // Only some subjects lock several resources at once. An election is for one resource.
   const hasSets = SETS.includes(subject) && style !== 'election';
   const others = hasSets && random.chance(0.2) ? 1 + random.below(2) : 0;
   const lock = [
@@ -86,8 +87,8 @@ async function round(record: Recording, style: string): Promise<void> {
   const held = await take(record, lock, WAITING.includes(style) ? WAIT_MS : 0);
   if (held === null) return void (await sleep(random.between(5, 25)));
   for (let step = random.below(STEPS_MAX); step >= 0; step -= 1) {
-    // A holder that works for longer than its lease lasts, and does not notice. A leader's lease is
-    // extended meanwhile, unless the work blocks its process.
+    // Sometimes a holder works for longer than its lease lasts, and does not notice. The lease of a
+    // leader is extended during the work, unless the work blocks the process.
     if (random.chance(0.05)) {
       const workMs = TTL_MS * random.between(1, 2);
       if (style === 'election') block(workMs);
@@ -97,7 +98,7 @@ async function round(record: Recording, style: string): Promise<void> {
     if (random.chance(0.2)) await read(record, ...random.pick(stores), resource);
     if (!(await write(record, style, resource, held.token))) break;
   }
-  // The others leave their lease to end by itself. A leader goes on until it resigns.
+  // One lease in ten is not released, and ends by itself. A leader must resign.
   if (style === 'election' || random.chance(0.9))
     await record({ kind: 'release', object: objectsOf(lock) }, held.release);
 }
@@ -106,7 +107,7 @@ function block(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-/** Returns false if the write did not succeed. */
+/** Writes to one of the stores. Returns false if the write did not succeed. */
 async function write(
   record: Recording,
   style: string,
@@ -174,7 +175,7 @@ async function extend(
   });
 }
 
-/** The present comes first: if the process is stopped in between, the time is too early. */
+/** The end of the lease. Reads the clock first: after a pause in between, the time is too early. */
 function until({ remainingMs }: Held): Facts {
   const fromNs = nowNs();
   return remainingMs ? { untilNs: fromNs + Math.floor(remainingMs() * 1e6) } : {};
@@ -184,7 +185,7 @@ function until({ remainingMs }: Held): Facts {
 type Facts = Partial<Omit<Operation, 'object'>> & { readonly object?: string | readonly string[] };
 
 /**
- * Runs one operation, and records its call, what it notes meanwhile, and its outcome. Returns true
+ * Runs one operation. Records its call, the facts that `run` notes, and its outcome. Returns true
  * if it succeeded.
  */
 type Recording = (
@@ -244,13 +245,13 @@ function outcomeOf({ kind }: Facts, error: unknown): Facts & { readonly outcome:
     return { outcome: 'failed', code: error.code };
   if (error instanceof LockError || error instanceof LeaseError)
     return { outcome: 'refused', code: String(error.code) };
-  // A campaign that was given up.
+  // A campaign ends with a TimeoutError when its time is over.
   if (kind === 'acquire' && Object(error).name === 'TimeoutError')
     return { outcome: 'refused', code: 'TimeoutError' };
-  // A read of the table has the errors of `pg`.
+  // A read of the caller's table is a plain query, which fails with errors of `pg`.
   if (kind === 'read' && !(error instanceof FencedStoreError))
     return { outcome: 'failed', code: String(Object(error).name) };
-  // Everything else ends a client of ours. The others have errors of any kind.
+  // Of our locks, any other error is a bug, and ends the client. Other libraries throw any errors.
   if (OURS.includes(subject)) throw error;
   const isRefused = kind === 'acquire';
   return { outcome: isRefused ? 'refused' : 'unknown', code: String(Object(error).name) };

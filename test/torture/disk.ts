@@ -6,8 +6,8 @@ import type { LocalRedisNode } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 
 /**
- * Lets the files of a server grow by only `bytes` more, until it ends. The write that passes this
- * size is cut short, as on a full disk. It ends the server.
+ * Lets the files of a server grow by only `bytes` more. The write that passes this size is cut
+ * short, as on a full disk, and the server ends.
  */
 export async function limitDisk({ url, pid }: LocalRedisNode, bytes: number): Promise<void> {
   const client = new Redis(url);

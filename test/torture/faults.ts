@@ -9,10 +9,10 @@ import type { Operation } from './history.ts';
 import { NODES_PER_GROUP } from './locks.ts';
 import type { Node, World } from './world.ts';
 
-/** A fault that was made. */
+/** A fault that a run has made. */
 export interface Fault {
   readonly kind: string;
-  /** A client, a node, or a proxy. */
+  /** Name of the client, the node or the proxy that the fault has hit. */
   readonly target: string;
   readonly fromNs: number;
   readonly toNs: number;
@@ -20,20 +20,24 @@ export interface Fault {
   readonly bytes?: number;
 }
 
-/** Makes a fault and removes it. */
+/** Makes a fault, and ends it again. */
 type Make = (world: World, random: Random) => Promise<Pick<Fault, 'target' | 'bytes'>>;
 
-/** The farthest that a client's wall clock jumps. S3 servers allow 15 minutes. */
+/**
+ * The largest jump of a client's wall clock. S3 servers refuse clocks that are wrong by 15 minutes.
+ */
 const CLIENT_CLOCK_MS = 60_000;
-/** The most that a node can still write until its disk is full. */
+/** The most bytes that a node can still write before its disk is full. */
 const FREE_BYTES_MAX = 5_000;
 /** Time that most moves take. */
 const MOVE_MS_MAX = 150;
-/** Time limit for traffic to come that a fault can hit. */
+/** Time for which a proxy waits for bytes that its fault can hit. */
 const TRAFFIC_LIMIT_MS = 2_000;
 const BOTH_WAYS: readonly Direction[] = ['toServer', 'toClient'];
 
-/** The kinds of faults, in lanes that run at the same time. One lane makes one fault at a time. */
+/**
+ * The kinds of faults, by lane. All lanes run at the same time. A lane makes one fault at a time.
+ */
 const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
   clients: {
     async 'client-stop'(world, random) {
@@ -74,19 +78,21 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     // The locks move to another key prefix, or virtual services to another group.
     'node-move': (world, random) => moved(world, random, null),
     'node-move-resumed': (world, random) => moved(world, random, random.between(0, MOVE_MS_MAX)),
-    // A client knows only the next set, whose nodes wait for the move already.
+    // Before a node is sealed, a client starts that knows only the next set.
     async 'node-move-early'(world, random) {
       const group = random.below(world.doors.length);
       await world.moveEarly(() => world.visit(group, TTL_MS * random.between(2, 6)));
       return { target: 'all' };
     },
-    // A client that names one node only. A node without memory would become its own.
+    // A client starts that is configured with one node only. It would set up a node without memory
+    // under its own configuration, so this waits until all nodes vote.
     async 'client-mismatch'(world, random) {
       await world.untilVoting();
       const group = random.below(world.doors.length);
       return { target: await world.visit(group, TTL_MS * random.between(2, 6), 1) };
     },
-    // Invariant: fewer than half of the nodes have lost their memory. So these wait for the votes.
+    // Invariant: fewer than half of the nodes are without memory. So each loss waits until all
+    // vote.
     async 'node-wipe'(world, random) {
       const { name, server } = random.pick(world.nodes);
       await server.kill();
@@ -119,7 +125,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.untilVoting();
       return { target: node.name };
     },
-    // To clients of the old master, the other nodes are slow. So their nominations come late.
+    // The other nodes are slow for the clients of the old master, so nominations arrive late.
     async 'node-split-slow'(world, random) {
       const [node, ...others] = groupOf(world, random);
       const doors = others.map((other) => world.doors[0]?.nodes[world.nodes.indexOf(other)]);
@@ -131,12 +137,14 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.untilVoting();
       return { target: node.name };
     },
-    // Only the roster shows that the old master and a node that voted beside its replica disagree.
+    // The clients of the old master reach a node that has voted together with the promoted replica.
+    // Only the roster of that node shows that the old master is superseded.
     'node-split-late': (world, random) => splitInTwo(world, random, false),
-    // That node has lost its memory before, and so its own roster.
+    // As before, but that node has lost its memory, and so its roster, and was readmitted.
     'node-split-wipe': (world, random) => splitInTwo(world, random, true),
-    // Clients of the old master readmit a node that voted beside the replica, and has lost that.
-    // To them, a majority lacks the last tokens. So the next one is above the clock of a client.
+    // Clients of the old master readmit a node that has voted together with the replica, and lost
+    // its memory. The nodes that these clients reach do not know the last tokens. So the next token
+    // is above the clock of a client.
     'node-split-readmit': (world, random) =>
       world.aloneWithClocks(async () => {
         const { node, withOld, withNew, first, second } = halves(world, random);
@@ -155,8 +163,8 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
         await world.untilVoting();
         return { target: node.name };
       }),
-    // The old data and one other node would be a majority. The third one may be the only one that
-    // knows the last tokens.
+    // A node restarts with old data, and one other node is stopped. Only the third node may know
+    // the last tokens then. With the vote of the first node, the two would be a majority.
     async 'node-rollback-stop'(world, random) {
       const [node, other] = groupOf(world, random);
       const snapshot = await node.server.snapshot();
@@ -170,7 +178,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.untilVoting();
       return { target: node.name };
     },
-    // The same with a replica that accepts writes, in place of a node.
+    // As before, but a replica that accepts writes takes the place of the node with old data.
     async 'node-replica'(world, random) {
       const [node, other] = groupOf(world, random);
       await world.showReplica(node, TTL_MS * random.between(1, 4), async () => {
@@ -180,7 +188,8 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       });
       return { target: node.name };
     },
-    // Two nodes lose their memory, one as soon as the other votes again. The third stays away then.
+    // Two nodes lose their memory, the second one as soon as the first one votes again. Then the
+    // third node is stopped.
     async 'node-pair-loss'(world, random) {
       const [third, ...pair] = groupOf(world, random);
       const servers = pair.map(({ server }) => server);
@@ -199,7 +208,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       for (const { path } of snapshots) await rm(path, { recursive: true });
       return { target: pair.map(({ name }) => name).join(' and ') };
     },
-    // Its next write fails in the middle, and ends it. Later there is room again.
+    // A write of the node fails in the middle, and ends the server. It restarts with a free disk.
     async 'node-disk-full'(world, random) {
       const { name, server } = random.pick(world.nodes);
       await limitDisk(server, random.between(1, FREE_BYTES_MAX));
@@ -208,7 +217,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await server.start('kept');
       return { target: name };
     },
-    // As with a slow disk: with `appendfsync always`, each write waits for it before its reply.
+    // Delays the replies of a node, as a slow disk does under `appendfsync always`.
     async 'node-slow'(world, random) {
       const node = random.pick(world.nodes);
       const doors = world.doors.map(({ nodes }) => nodes[world.nodes.indexOf(node)]);
@@ -317,7 +326,7 @@ export async function makeFaults(
       }
       const { target = 'no recovery' } = made ?? {};
       faults.push({ ...made, kind, target, fromNs, toNs: world.recorder.nowNs() });
-      // A control may fail to recover. Its history until then is judged.
+      // A negative control may never recover. Then its history until this time is judged.
       if (made === null) return;
       await sleep(TTL_MS * random.between(1, 6), undefined, { signal }).catch(ignore);
     }
@@ -326,7 +335,7 @@ export async function makeFaults(
   return faults;
 }
 
-/** Operations that a fault can disturb, by the first word of its kind. */
+/** True for operations that a fault can disturb, by the first word of the fault's kind. */
 const CONCERNED: Readonly<Record<string, (operation: Operation, target: string) => boolean>> = {
   client: ({ process }, target) => process.split('.')[0] === target,
   node: ({ object }) => object.startsWith('lock/'),
@@ -336,8 +345,8 @@ const CONCERNED: Readonly<Record<string, (operation: Operation, target: string) 
 };
 
 /**
- * True if the fault disturbed an operation. A client was in the middle of one. A server was away
- * while some client used it. A proxy discarded or held bytes.
+ * True if the fault disturbed an operation. A client was in the middle of one, or a server was down
+ * while a client used it, or a proxy discarded or held bytes.
  */
 export function tookEffect(fault: Fault, history: readonly Operation[]): boolean {
   const { kind, target, fromNs, toNs, bytes } = fault;
@@ -349,7 +358,7 @@ export function tookEffect(fault: Fault, history: readonly Operation[]): boolean
   );
 }
 
-/** Lets the locks move. In half of the cases, a node restarts meanwhile. */
+/** Moves the locks. In half of the cases, a node restarts during the move. */
 async function moved(
   world: World,
   random: Random,

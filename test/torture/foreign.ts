@@ -1,17 +1,17 @@
 import type { Redis } from 'ioredis';
 import { type Acquire, TTL_MS } from './held.ts';
 
-/** A lock of a library that issues no tokens. */
+/** A lock that was taken by a library which issues no tokens. */
 interface Taken {
   /** The random text that the library stores on the nodes, in hexadecimal digits. */
   readonly value: string;
   release(): Promise<unknown>;
 }
 
-/** @param isPatient waits as the library's documentation shows; otherwise it tries once */
+/** @param isPatient true to retry as the library's documentation shows, false to try once */
 type Take = (resource: string, isPatient: boolean) => Promise<Taken>;
 
-/** The example of all three READMEs. There, one try is `retryCount: 0`. */
+/** The settings in the READMEs of three of the libraries. With `retryCount: 0`, they try once. */
 const DOCUMENTED = { driftFactor: 0.01, retryCount: 10, retryDelay: 200, retryJitter: 200 };
 const once = (isPatient: boolean) => (isPatient ? {} : { retryCount: 0 });
 
@@ -42,7 +42,7 @@ const LIBRARIES: Readonly<Record<string, (clients: readonly Redis[]) => Promise<
     return async (resource, isPatient) => {
       const mutex = new RedlockMutex([...clients], resource, {
         lockTimeout: TTL_MS,
-        // The lease ends by itself, as with the others.
+        // Does not extend the lease, because the other libraries do not either.
         refreshInterval: 0,
         ...(!isPatient && { acquireAttemptsLimit: 1 }),
       });
@@ -62,10 +62,10 @@ const LIBRARIES: Readonly<Record<string, (clients: readonly Redis[]) => Promise<
   },
 };
 
-/** Returns a number for a lock that was taken. */
+/** Returns a token for a lock that was taken. */
 type NewToken = (lock: Taken, clients: readonly Redis[], counter: string) => Promise<bigint>;
 
-/** Tokens that users add to a lock. */
+/** The ways in which users of these libraries make tokens themselves. */
 const TOKENS: Readonly<Record<string, NewToken>> = {
   /** A counter on the first node. */
   async incr(_, [first], counter) {
@@ -91,7 +91,7 @@ const TOKENS: Readonly<Record<string, NewToken>> = {
 export const LIBRARY_NAMES: readonly string[] = Object.keys(LIBRARIES);
 export const TOKEN_NAMES: readonly string[] = Object.keys(TOKENS);
 
-/** Each library with each kind of tokens: `redlock5+incr`. */
+/** All pairs of a library and a kind of tokens, such as `redlock5+incr`. */
 export const FOREIGN_SUBJECTS: readonly string[] = LIBRARY_NAMES.flatMap((library) =>
   TOKEN_NAMES.map((tokens) => `${library}+${tokens}`),
 );

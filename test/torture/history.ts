@@ -14,7 +14,7 @@ export interface Operation {
   readonly object: string;
   /** Nanoseconds since the run began, by the monotonic clock that all processes share. */
   readonly callNs: number;
-  /** Null if the process was killed before. */
+  /** The time of the outcome. Null if the process was killed before. */
   readonly returnNs: number | null;
   readonly outcome: Outcome;
   /** The token that was granted, or that the write presented. */
@@ -31,7 +31,7 @@ export interface Operation {
   readonly code?: string;
 }
 
-/** A folder with a file for each process. The operating system keeps lines of killed processes. */
+/** Records a run in a folder, with a file for each process. Lines of killed processes are kept. */
 export class Recorder {
   readonly #startedNs: bigint = process.hrtime.bigint();
   readonly #folder: string;
@@ -41,7 +41,7 @@ export class Recorder {
     this.#folder = folder;
   }
 
-  /** Returns a process's file, and the time from which it counts. */
+  /** Makes the file of a new process. Returns it, and the time at which the run began. */
   open(process: string): { readonly file: string; readonly startedNs: string } {
     const file = join(this.#folder, process);
     writeFileSync(file, '');

@@ -1,12 +1,12 @@
 import type { Operation } from './history.ts';
 
-/** A line of a history lacks what the judges need. */
+/** The error of a history that has a line without the facts that the judges need. */
 export class HistoryError extends Error {}
 
 const LOCK_KINDS: readonly unknown[] = ['acquire', 'extend', 'release'];
 const WRITE_KINDS: readonly unknown[] = ['update', 'put', 'claim'];
 const OUTCOMES: readonly unknown[] = ['ok', 'refused', 'failed', 'unknown'];
-/** The greatest number of porcupine's model. */
+/** The greatest number that the second judge, a program in Go, can hold. */
 const NUMBER_MAX = 2n ** 63n - 1n;
 
 export function toJsonLines(operations: readonly Operation[]): string {

@@ -126,7 +126,7 @@ describe('these histories are violations:', () => {
   });
 });
 
-test('two holders who believe in their leases at once are counted, and are no violation', () => {
+test('two holders that believe in their leases at the same time are counted, and are no violation', () => {
   const hold = (process: string, callNs: number, untilNs: number, token: number): Operation[] => [
     { ...acquire(callNs, callNs + 1, token), process, untilNs },
     { ...read(callNs + 2, untilNs, null), process },
@@ -185,7 +185,7 @@ test.each<[string, object]>([
   expect(() => fromJsonLines(lines)).toThrow(`line 2: ${field} is missing or wrong`);
 });
 
-test('a history without two results of one object shows nothing', () => {
+test('a history is not telling if no object has two results that can be compared', () => {
   expect(isTelling([acquire(0, 1, 1), put(2, 3, 1), unknown(put(4, 5, 1))])).toBe(false);
   expect(isTelling([acquire(0, 1, 1), acquire(2, 3, 2)])).toBe(true);
 });

@@ -16,7 +16,9 @@ interface State {
   readonly value: string | null;
 }
 
-/** One possible present: a state, and the operations that have begun and not yet taken effect. */
+/**
+ * One possibility of what has happened so far: a state, and the begun operations without effect.
+ */
 interface Possibility {
   readonly state: State;
   readonly pending: readonly Operation[];
@@ -61,9 +63,9 @@ function tokenDisorder(object: string, operations: readonly Operation[]): Violat
 }
 
 /**
- * Keeps all possibilities while it walks through the calls and returns. At a return, the operation
- * must have taken effect, perhaps after others that are pending (Lowe's just-in-time
- * linearization).
+ * Goes through the calls and returns in the order of time, and keeps all possibilities. When an
+ * operation returns, it must have taken effect, perhaps after other pending operations (Lowe's
+ * just-in-time linearization).
  */
 function storeDisorder(object: string, operations: readonly Operation[]): Violation | null {
   const lost = operations.find(({ code }) => code === 'ratchet-lost');
@@ -88,8 +90,8 @@ function storeDisorder(object: string, operations: readonly Operation[]): Violat
 }
 
 /**
- * A claim whose reply was lost is found applied. If a higher token has come meanwhile, the claim is
- * then refused. So a refused claim may have raised the ratchet before.
+ * Returns the steps of an operation. A refused claim may have raised the ratchet before: its reply
+ * was lost, then a higher token came, and then the repeated claim was refused.
  */
 function stepsOf(operation: Operation): readonly Operation[] {
   const { kind, outcome } = operation;
@@ -123,8 +125,8 @@ function withEffect(from: Possibility, operation: Operation): Possibility[] {
 }
 
 /**
- * Drops pending operations that change nothing: reads and refusals that fit now, and unknown writes
- * that can have no effect any more.
+ * Drops pending operations that cannot change the state: reads and refusals that agree with it, and
+ * unknown writes that can have no effect any more.
  */
 function settled(state: State, pending: readonly Operation[]): Possibility {
   const isSettled = (operation: Operation): boolean => {
@@ -138,7 +140,7 @@ function isSame(a: State | null, b: State): boolean {
   return a !== null && a.highest === b.highest && a.value === b.value;
 }
 
-/** Returns the state after the operation has taken effect; null if it cannot, in this state. */
+/** Returns the state after the operation. Null if the operation is impossible in this state. */
 function after(state: State, operation: Operation): State | null {
   const { kind, outcome, value = null, from = null, highest } = operation;
   if (kind === 'read') {

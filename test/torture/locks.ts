@@ -28,18 +28,18 @@ export interface LockAddresses {
   readonly gatewayUrl?: string;
 }
 
-/** Moves of the locks to other nodes. */
+/** The moves of the locks to other nodes in a run. */
 export interface Moves {
-  /** Moves that are done. Of virtual services: the number of those that moved, the lowest first. */
+  /** Number of moves that are done. With groups: number of virtual services that have moved. */
   readonly done: number;
-  /** The next ones that the configuration names. */
+  /** Number of further moves that the configuration of a client names. */
   readonly ahead: number;
 }
 
 export const NODES_PER_GROUP = 3;
 export const VIRTUAL_SERVICES = 8;
 
-/** Nodes forget a resource that is untouched for longer than `fenceTtlMs`. */
+/** `fenceTtlMs` is short: nodes soon forget a resource that no client locks. */
 const TIMES = { maxTtlMs: TTL_MS, fenceTtlMs: 3 * TTL_MS };
 
 /** Mutants that real nodes can run. */
@@ -53,16 +53,16 @@ export const ASYNCHRONOUS = 'postgres-async';
 /** `RedlockGroups`, whose virtual services move from one group of nodes to another. */
 const GROUPS = 'fenced-groups';
 
-/** Groups have a second defence: a virtual service begins in one group only. */
+/** A mutant that needs a `Redlock`: groups have a second defence against this fault. */
 const EARLY = 'the next set starts by itself';
 
-/** The locks that keep the rules: an unexpected error of theirs ends the run. */
+/** The locks that must keep the rules. An unexpected error of theirs ends the run. */
 export const OURS: readonly string[] = ['fenced', GROUPS, 'postgres', 'gateway'];
 
 /** Subjects that lock sets of resources. */
 export const SETS: readonly string[] = ['fenced', GROUPS, 'postgres'];
 
-/** Whatever a client can take a lock from. All but ours are negative controls. */
+/** All subjects: locks of ours, and negative controls, which should violate the rules. */
 export const SUBJECTS: readonly string[] = [
   ...OURS,
   'naive',
@@ -80,12 +80,12 @@ export function hasVotes(subject: string): boolean {
   return !isOnPostgres(subject) && !FOREIGN_SUBJECTS.includes(subject);
 }
 
-/** True if its clients follow moves to other node sets. */
+/** True if clients of the subject follow moves to other node sets. */
 export function isMovable(subject: string): boolean {
   return hasVotes(subject) && subject !== 'gateway';
 }
 
-/** True if its locks have virtual services. So do the mutants of a move, except for one. */
+/** True if the subject has virtual services, as all mutants of a move have except for `EARLY`. */
 export function hasGroups(subject: string): boolean {
   const isOfMove = mutants.some(({ name, moves }) => name === subject && moves);
   return subject === GROUPS || (isOfMove && subject !== EARLY);
@@ -140,10 +140,10 @@ export async function openRedlock(
 
 type Classes = Pick<typeof import('@fenced/lock'), 'Redlock' | 'RedlockGroups'>;
 
-/** A process runs one mutant only. */
+/** The classes of the mutant. A process runs at most one. */
 let mutated: Promise<Classes> | null = null;
 
-/** Returns the classes of this build; for a mutant, those of the sources with the change. */
+/** Returns the compiled classes; for a mutant, those of the sources with its change. */
 async function classesOf(subject: string): Promise<Classes> {
   if (!MUTANTS.includes(subject)) return { Redlock, RedlockGroups };
   mutated ??= importMutant(subject);
@@ -155,7 +155,7 @@ async function importMutant(subject: string): Promise<Classes> {
   return import(new URL('../../packages/lock/src/index.ts', import.meta.url).href);
 }
 
-/** The same nodes in each set, under other key prefixes. */
+/** Returns a configuration for moves: the same nodes, under another key prefix in each set. */
 function chainOf(
   nodes: RedlockConfig['nodes'],
   { done, ahead }: Moves,
@@ -201,7 +201,7 @@ function leased(service: OurService): Acquire {
   };
 }
 
-/** Leadership of a resource, until it is released. */
+/** Takes a lock by an election: a lease is the leadership, and its release resigns. */
 function elected(lock: ElectionLock): Acquire {
   return async ([resource = ''], waitMs) => {
     const elector = new Elector({ lock, resource, ttlMs: TTL_MS });

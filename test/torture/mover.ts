@@ -1,4 +1,5 @@
-// The operator's process of a move. It prints a line as it begins. It ends when the move is done.
+// The process of an operator that moves the locks. It prints a line when it begins, and ends when
+// the move is done.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, type Moves, type NodeAddress, openRedlock } from './locks.ts';
 
@@ -6,7 +7,7 @@ export interface MoverConfig {
   readonly subject: string;
   readonly nodes: readonly NodeAddress[];
   readonly moves: Moves;
-  /** True if the process ends when every next node waits for the move, before the first SEAL. */
+  /** True to end before the first SEAL, when every node of the next set waits for the move. */
   readonly endsUnsealed: boolean;
 }
 

@@ -2,7 +2,7 @@ import type { Random } from '../simulation/random.ts';
 import type { Operation } from './history.ts';
 
 type Change = Partial<Operation>;
-/** Returns an operation and a change of it that is a violation, whatever else happened; or null. */
+/** Returns an operation, and a change that makes it a violation in any case. Null if none fits. */
 type Plant = (history: readonly Operation[], random: Random) => readonly [Operation, Change] | null;
 
 /** Violations that can be planted at a random place of a correct history. */

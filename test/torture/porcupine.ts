@@ -14,7 +14,7 @@ export interface Porcupine {
   readonly ms: number;
 }
 
-/** The second judge cannot run here. The message says what is missing. */
+/** The error if porcupine cannot run on this machine. The message says what is missing. */
 export class PorcupineMissingError extends Error {}
 
 /**

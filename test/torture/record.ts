@@ -11,7 +11,7 @@ export interface RecordedRun extends Omit<Verdict, 'violations'>, MachineFacts {
   readonly seconds: number;
   readonly workload: string;
   readonly subject: string;
-  /** Rounds of each of the four clients. Without it, six clients ran two. */
+  /** Number of rounds at the same time in each of four clients. Old runs: two in six clients. */
   readonly threads?: number;
   /** Hash of `history.jsonl`. */
   readonly sha256: string;
@@ -37,7 +37,7 @@ export interface JudgedChanges {
   readonly operations: number;
   readonly changes: readonly {
     readonly kind: string;
-    /** True if each change is a violation. */
+    /** True if changes of this kind are always violations. */
     readonly isPlanted: boolean;
     readonly histories: number;
     /** Histories that our judge convicts. */

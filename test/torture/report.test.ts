@@ -17,7 +17,7 @@ import { readRuns, reportOf } from './report.ts';
 const folder = fileURLToPath(new URL('../../docs/report', import.meta.url));
 const runs = readRuns(folder);
 const convictions = runs.flatMap(({ conviction }) => conviction ?? []);
-/** Seeds of our runs whose faults broke an assumption of the lock. The page explains each. */
+/** Seeds of convicted runs of our locks: the faults broke an assumption. The page explains each. */
 const EXPLAINED = [9108];
 const pathOf = (file: string): string => join(folder, 'convictions', file);
 
@@ -26,7 +26,7 @@ test('the tables of the report are those of the recorded runs', () => {
   expect(page, 'npm run torture -- --report docs/report').toBe(reportOf(folder));
 });
 
-test('each recorded conviction is there, unchanged, and belongs to a control or is explained', () => {
+test('each conviction has its unchanged file, and is of a negative control or explained by the page', () => {
   expect(readdirSync(join(folder, 'convictions')).toSorted()).toEqual(
     convictions.map(({ file }) => file).toSorted(),
   );
@@ -50,7 +50,7 @@ test('mutants whose tokens are said to grow were never convicted', () => {
   expect(convicted.filter(({ subject }) => names.includes(subject))).toEqual([]);
 });
 
-test('every other mutant without an excuse was convicted', () => {
+test('every mutant that breaks tokens was convicted in some run, unless the list excuses it', () => {
   const names = mutants.flatMap(({ name, tokensGrow, excuse }) =>
     tokensGrow || excuse !== undefined ? [] : [name],
   );
@@ -58,7 +58,7 @@ test('every other mutant without an excuse was convicted', () => {
   expect(names.filter((name) => !convicted.has(name))).toEqual([]);
 });
 
-test('both judges convict each of them again, of the same object', async () => {
+test('both judges convict each recorded part again, and name the same object', async () => {
   await installed(GO);
   const files = convictions.map(({ file }) => pathOf(file));
   const verdicts = await porcupine(files);

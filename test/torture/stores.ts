@@ -5,13 +5,13 @@ import { type Current, FencedS3 } from '@fenced/store/s3';
 import type { S3Address } from '@fenced/testbed';
 import pg from 'pg';
 
-/** Computes the next value. It is called again if another write was quicker. */
+/** Computes the next value. It is called again if another write came first. */
 type Edit = (from: string | null) => string;
 
 /** A stored value. */
 interface Read {
   readonly value: string | null;
-  /** The highest token, if the same request read it. */
+  /** The highest token, if the request returned it together with the value. */
   readonly highest?: string;
 }
 
@@ -28,7 +28,7 @@ export interface Store {
 export interface StoreAddresses {
   readonly s3: S3Address;
   readonly postgresUrl: string;
-  /** If it is there, the clients reach the stores through it. */
+  /** If given, the clients use the stores through this gateway. */
   readonly gatewayUrl?: string;
 }
 
@@ -87,7 +87,7 @@ function ofRecords(records: Records): Store {
   };
 }
 
-/** A transaction on a table of the caller. */
+/** A store in a table of the caller's own, which writes in fenced transactions. */
 function ofTable(pool: pg.Pool, ledger: FencedPostgres): Store {
   const { read } = statements(pool);
   return {

@@ -9,10 +9,12 @@ import { verdictOf } from './verdict.ts';
 
 const SECONDS = 10;
 const CONTROL_SECONDS = 6;
-/** Its faults begin with a wipe of the node that counts for the foreign lock. */
+/**
+ * With this seed, the first fault wipes the node whose counter issues the foreign lock's tokens.
+ */
 const FIXED_SEED = 30;
 const PLANTED = 20;
-/** A copy of a Postgres takes seconds on a busy machine. */
+/** Long, because each failover copies a whole Postgres, which takes seconds on a busy machine. */
 const FAILOVER_LIMIT_MS = 120_000;
 const randomSeed = Number(process.env.FENCED_SEED ?? Date.now());
 
@@ -30,12 +32,12 @@ describe.each([
     expect(verdict).toMatchObject({ verdict: 'ok', violations: [], missing: [] });
   });
 
-  test('without faults, the same history shows nothing', () => {
+  test('the verdict on the same history without faults is `unknown`, not `ok`', () => {
     const { verdict, missing } = verdictOf({ ...run, faults: [] });
     expect({ verdict, missing }).toEqual({ verdict: 'unknown', missing: ['no fault took effect'] });
   });
 
-  test('the history survives its file', () => {
+  test('a history that is written to a file is read back unchanged', () => {
     expect(fromJsonLines(toJsonLines(run.history))).toEqual(run.history);
     expect(toEdn(run.history).split('\n')).toHaveLength(2 * run.history.length + 1);
   });
@@ -51,7 +53,8 @@ describe.each([
 
 test('tokens grow while virtual services move to another group of nodes', async () => {
   const faults = ['node-move-resumed', 'client-kill'];
-  // A carried lease brings its token along. So most resources must be free during a move.
+  // A move carries held leases with their tokens. The test concerns tokens of free resources, so
+  // most resources must be free during a move.
   const rare = { workload: 'rare', threads: 12 } as const;
   const options = { ...rare, seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults };
   const verdict = verdictOf(await torture({ ...options, subject: 'fenced-groups' }));

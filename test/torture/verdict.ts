@@ -4,7 +4,7 @@ import { judge, type Violation } from './judge.ts';
 import type { Run } from './run.ts';
 
 export interface Verdict {
-  /** `unknown`: no violation was found, but the run lacks something that would show one. */
+  /** `unknown`: no violation was found, but the run had too little that could have shown one. */
   readonly verdict: 'ok' | 'violated' | 'unknown';
   readonly violations: readonly Violation[];
   /** Reasons for `unknown`. */
@@ -102,9 +102,9 @@ interface Hold {
 }
 
 /**
- * The times in which a holder certainly believed in its lease. They begin when an acquisition or an
- * extension returns. They end with the next call about this lock, with the lease, or with the last
- * sign of the process.
+ * Returns the times in which a holder certainly believed in its lease. Each begins when an
+ * acquisition or an extension returns. It ends with the holder's next call about this lock, with
+ * the lease, or with the last line of its process.
  */
 function definiteHolds(history: readonly Operation[]): readonly Hold[] {
   return [...Map.groupBy(history, ({ process }) => process).values()].flatMap((operations) => {

@@ -59,18 +59,20 @@ const CLIENTS_PER_GROUP = 2;
 const KEY_PREFIX = '{fenced}:';
 /** Moves that a client knows in advance. */
 const MOVES_AHEAD = 50;
-/** Virtual services that move at the same time. */
+/** Number of virtual services that one move concerns. */
 const SERVICES_PER_MOVE = 2;
-/** Time in which each client notices a move: it rests, waits or is stopped for less. */
+/** Time in which each client notices a move. Pauses, waits and stops of clients are shorter. */
 const FOLLOWED_MS = 15 * TTL_MS;
 /** Threads that contend for a resource, on average. */
 const THREADS_PER_RESOURCE = 4;
-/** Resources of the workload `rare`, in which a resource is untouched for seconds. */
+/** Number of resources in the workload `rare`. So many that each is untouched for seconds. */
 const MANY = 30;
-/** Time limit for what certainly happens, on a machine of any speed. */
+/** Time limit for events that certainly happen. It is long, for slow machines. */
 const PATIENCE_MS = 60_000;
 
-/** The proxies of one half of the clients, which can be cut off from servers by themselves. */
+/**
+ * The proxies of one half of the clients, a group. They can cut this half alone off from a server.
+ */
 export interface Doors {
   readonly nodes: readonly TcpProxy[];
   readonly s3: TcpProxy;
@@ -86,7 +88,7 @@ export interface Client {
 }
 
 interface Started extends Client {
-  /** Resolves when it begins its rounds, or has ended. */
+  /** Resolves when the client begins its rounds, or has ended. */
   readonly begun: Promise<unknown>;
 }
 
@@ -112,7 +114,7 @@ export class World implements AsyncDisposable {
   readonly recorder: Recorder;
   readonly nodes: readonly Node[];
   readonly doors: readonly Doors[];
-  /** The present primary. */
+  /** The Postgres that is the primary at present. */
   postgres: LocalPostgres;
   /** One for each group, if the clients use gateways. */
   readonly gateways: readonly Phoenix[];
@@ -124,10 +126,10 @@ export class World implements AsyncDisposable {
   readonly #s3: S3Service;
   #spare: LocalRedisNode;
   #names = 0;
-  /** The last fault that makes a clock wrong, or needs right ones. */
+  /** Resolves after the last fault that makes a clock wrong, or that needs right clocks. */
   #clocks: Promise<unknown> = Promise.resolve();
   #moves = 0;
-  /** Since the last move, by `performance.now`. */
+  /** The time of the last move, by `performance.now`. */
   #movedMs = Number.NEGATIVE_INFINITY;
   #failure: Error | null = null;
 
@@ -149,7 +151,7 @@ export class World implements AsyncDisposable {
     const doors = await Promise.all(
       Array.from({ length: GROUPS }, () => openDoors(servers, s3, postgres, parts)),
     );
-    // Servers do not keep this process alive, but the proxies do.
+    // Stops the spare server, which a failover starts as a replica.
     await spare.kill();
     const gateways = await Promise.all(
       options.subject === 'gateway'
@@ -205,10 +207,11 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Starts one more client, which no other fault hits, and kills it after `lifeMs` of its rounds.
+   * Starts an additional client, which no other fault hits. Kills it `lifeMs` after its first round
+   * has begun.
    *
-   * @param nodeCount number of nodes, the first ones, that it knows; all by default
-   * @returns its name
+   * @param nodeCount configures it with the first `nodeCount` nodes only; all by default
+   * @returns the name of the client
    */
   async visit(group: number, lifeMs: number, nodeCount?: number): Promise<string> {
     const { name, worker, begun } = await this.#start(group, this.#options.workload, nodeCount);
@@ -223,7 +226,10 @@ export class World implements AsyncDisposable {
     await this.#s3.crash?.();
   }
 
-  /** Runs faults one after the other: they make a clock wrong, or need all clocks to be right. */
+  /**
+   * Runs a fault that makes a clock wrong, or that needs right clocks, after all others of this
+   * kind.
+   */
   aloneWithClocks<Result>(fault: () => Promise<Result>): Promise<Result> {
     const made = this.#clocks.then(fault);
     this.#clocks = made.catch(() => undefined);
@@ -237,12 +243,12 @@ export class World implements AsyncDisposable {
     await this.startClient(client.group);
   }
 
-  /** True if the locks are ours, and must recover from every fault. */
+  /** True for our locks, which must recover from every fault. */
   get mustRecover(): boolean {
     return OURS.includes(this.#options.subject);
   }
 
-  /** True if a client can name other nodes than the others do. */
+  /** True if a fault may start a client that is configured with other nodes than all others. */
   get canHaveStranger(): boolean {
     return isMovable(this.#options.subject) && !hasGroups(this.#options.subject);
   }
@@ -272,10 +278,10 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Moves the locks. At first, the operator's process ends when all nodes of the next set wait for
-   * the move. From then on, new clients know the next set alone.
+   * Moves the locks by two movers. The first one ends before the first SEAL, when all nodes of the
+   * next set wait for the move. From then on, new clients know only the next set.
    *
-   * @param routine runs before another process carries on
+   * @param routine runs before the second mover starts
    */
   async moveEarly(routine: () => Promise<unknown>): Promise<void> {
     const moves = { done: this.#moves, ahead: 1 };
@@ -293,8 +299,8 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Resolves when every node votes again, and all clients have noticed the last move: the old node
-   * set must not lose all its data before.
+   * Resolves when every node votes again, and all clients have noticed the last move. Callers then
+   * take data away: the old node set must not lose it all as long as a client uses that set.
    */
   async untilVoting(): Promise<void> {
     if (!hasVotes(this.#options.subject)) return;
@@ -303,7 +309,7 @@ export class World implements AsyncDisposable {
     try {
       await using locks = await openRedlock(subject, nodes, { done: this.#moves, ahead: 0 });
       await within(PATIENCE_MS, 'the votes of all nodes', async () => {
-        // Some virtual services have no resource here, so no client readmits their nodes.
+        // The clients do not readmit nodes of virtual services in which they have no resource.
         if ('nextStatus' in locks) await locks.readmit();
         const states = (await locks.status()).flatMap((one) => ('nodes' in one ? one.nodes : one));
         return states.every((node) => node.reachable && node.noVote === null);
@@ -332,7 +338,7 @@ export class World implements AsyncDisposable {
     return this.nodes.map(({ name, server }) => ({ name, port: server.port }));
   }
 
-  /** Lets clients reach a writable replica in place of a node, while `routine` runs. */
+  /** While `routine` runs, clients reach a writable replica in place of a node. */
   async showReplica(node: Node, lagMs: number, routine: () => Promise<void>): Promise<void> {
     const [master, replica] = [node.server, this.#spare];
     await this.#replicate(node, lagMs, async (client) => {
@@ -345,7 +351,9 @@ export class World implements AsyncDisposable {
     await replica.kill();
   }
 
-  /** Starts a replica of a node. Calls `routine` when it has received nothing for `lagMs`. */
+  /**
+   * Starts a replica of a node. Calls `routine` when the replica has received nothing for `lagMs`.
+   */
   async #replicate(
     { server }: Node,
     lagMs: number,
@@ -365,9 +373,11 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Replaces a node's server by a replica that has received nothing for `lagMs`. The server ends.
+   * Replaces a node's server by a replica that has received nothing for `lagMs`. Ends the old
+   * server.
    *
-   * @param split while it runs, the old master still serves the first group, beside the replica
+   * @param split runs before the old server ends, which until then serves the first half of the
+   * clients
    */
   async failOver(node: Node, lagMs: number, split?: () => Promise<void>): Promise<void> {
     const [master, replica] = [node.server, this.#spare];
@@ -387,10 +397,10 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Lets a standby take the place of the primary, which no client reaches any more. It is
-   * synchronous, so that it has all that was acknowledged, unless the subject is `postgres-async`.
+   * Cuts the clients off from the primary, and lets a standby take its place. The standby is
+   * synchronous, so it has all acknowledged writes, unless the subject is `postgres-async`.
    *
-   * @param lagMs for which an asynchronous standby has received nothing
+   * @param lagMs time for which an asynchronous standby has received nothing
    */
   async failOverPostgres(lagMs: number): Promise<void> {
     const primary = this.postgres;
@@ -410,7 +420,7 @@ export class World implements AsyncDisposable {
         const { rows } = await before.query('SELECT sync_state FROM pg_stat_replication');
         return rows[0]?.sync_state === 'sync';
       });
-      // Its commit waits until the standby has all earlier ones, too.
+      // This commit waits until the standby has it, and so all earlier commits.
       await before.query("SELECT pg_logical_emit_message(true, 'failover', '')");
     }
     await sleep(lagMs);

@@ -141,7 +141,7 @@ func read(path string) (map[string][]porcupine.Operation, error) {
 		}
 		steps := []operation{op}
 		if op.Kind == "claim" && op.Outcome == "refused" {
-			// It may have raised the ratchet before a higher token came.
+			// The refused claim may have raised the ratchet before a higher token came.
 			raised := op
 			raised.Outcome = "unknown"
 			steps = append(steps, raised)
