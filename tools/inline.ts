@@ -37,14 +37,16 @@ function text(file: string): string {
   );
 }
 
-/** Unchanged files keep their time, so that nothing is compiled again. */
+/**
+ * Writes a module if its text has changed. Otherwise it keeps its time, and is not compiled again.
+ */
 function write(file: string, code: string): void {
   const path = new URL(file, root);
   const module = `// Written by tools/inline.ts.\n${code}\n`;
   try {
     if (readFileSync(path, 'utf8') === module) return;
   } catch {
-    // It is not there yet.
+    // The module does not exist yet.
   }
   writeFileSync(path, module);
 }

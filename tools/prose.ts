@@ -54,7 +54,7 @@ function sentencesOf(path: string, markdown: string): Finding[] {
     const text = new StringSource(block as Block, {
       replacer: ({ node, maskValue }) => (node.type === 'Code' ? maskValue('X') : undefined),
     }).toString();
-    // A line break would end a sentence.
+    // The segmenter takes a line break for the end of a sentence, so it gets none.
     return [...english.segment(text.replaceAll('\n', ' '))].flatMap(({ segment, index }) => {
       const sentence = segment.trim().replace(/ +/g, ' ');
 
@@ -74,7 +74,7 @@ function remarksOn(sentence: string): string[] {
   return words > config.sentenceWordsMax ? [`${words} words`, ...phrases] : phrases;
 }
 
-/** Paragraphs and cells, at any depth. */
+/** Returns the paragraphs and table cells, at any depth. */
 function blocksOf(node: TxtNode): TxtParentNode[] {
   if (!('children' in node)) return [];
   const parent = node as TxtParentNode;

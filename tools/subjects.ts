@@ -7,7 +7,7 @@ const USAGE = `node tools/subjects.ts
 Checks the subjects of the commits since a base: \`scope: text\`, 72 characters at most, no full stop.
 A tree without Git history, or a clone that is too shallow, has nothing to check.`;
 
-/** Subjects before this commit are older than the rule. */
+/** Only subjects after this commit are checked: earlier ones are older than the rule. */
 const since = '2276b7faf62a95721f318debad30f306f0693788';
 const SUBJECT = /^[a-z0-9-]+(?:, [a-z0-9-]+)*: \S.{0,70}[^.\s]$/;
 

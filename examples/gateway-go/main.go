@@ -14,7 +14,7 @@ import (
 
 var gateway, name = "http://127.0.0.1:8080", "journal"
 
-// ask returns the answer with its body. A status above 399 is an answer, too.
+// ask sends a request and returns the answer with its body. A status above 399 is an answer, too.
 func ask(method, path, body string, headers map[string]string) (*http.Response, string) {
 	request, err := http.NewRequest(method, gateway+path, strings.NewReader(body))
 	if err != nil {
@@ -57,7 +57,7 @@ func acquire() string {
 func add(token, line string) {
 	headers := map[string]string{"Fencing-Token": token, "Content-Type": "text/plain"}
 	present, content := ask("GET", "/v1/objects/"+name, "", nil)
-	// The condition refuses a write that is based on an old value, and the token a late holder.
+	// The condition refuses a write based on an old value. The token refuses a late holder.
 	if present.StatusCode == http.StatusOK {
 		headers["If-Match"] = present.Header.Get("ETag")
 	} else {

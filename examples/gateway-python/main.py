@@ -36,7 +36,7 @@ def acquire():
 
 def append(token, line):
     status, headers, present = ask('GET', '/v1/objects/' + NAME)
-    # The condition refuses a write that is based on an old value, and the token a late holder.
+    # The condition refuses a write based on an old value. The token refuses a late holder.
     condition = {'If_Match': headers['ETag']} if status == 200 else {'If_None_Match': '*'}
     content = (present if status == 200 else b'') + line.encode()
     status, _, body = ask('PUT', '/v1/objects/' + NAME, content, Fencing_Token=token,

@@ -1,4 +1,4 @@
-// Several processes, of which one leads. The leader works until it is deposed or ended.
+// Of several processes, one leads. The leader works until it is deposed or ended.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Elector } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';

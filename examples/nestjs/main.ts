@@ -43,7 +43,9 @@ class InvoiceService {
   @Inject(PostgresLock) private readonly lock!: PostgresLock;
   @Inject(FencedPostgres) private readonly store!: FencedPostgres;
 
-  /** @throws {StaleTokenError} if this process stood still, and another one has written */
+  /**
+   * @throws {StaleTokenError} if this process stood still, and another process has written since
+   */
   async close(invoice: string, clerk: string): Promise<void> {
     const resource = `invoice/${invoice}`;
     await this.lock.using(resource, { ttlMs: 5_000, waitMs: 60_000 }, async ({ token }) => {

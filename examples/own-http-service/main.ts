@@ -1,4 +1,5 @@
-// An HTTP service that checks fencing tokens in its own table. Callers send those of their locks.
+// An HTTP service that checks fencing tokens in its own table. Callers send the tokens of their
+// locks.
 import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';
 import pg from 'pg';
@@ -9,7 +10,7 @@ await pool.query(
   'CREATE TABLE IF NOT EXISTS price (item text PRIMARY KEY, cents int NOT NULL, token bigint NOT NULL)',
 );
 
-/** Compares and writes in one statement. Two statements would let a late write in between. */
+/** Compares the token and writes in one statement. Between two, a newer holder could write. */
 const WRITE = `INSERT INTO price VALUES ($1, $2, $3)
   ON CONFLICT (item) DO UPDATE SET cents = $2, token = $3 WHERE price.token <= $3`;
 
@@ -19,7 +20,8 @@ const server = createServer(async (request, response) => {
   const cents = Number(await text(request));
   if (request.method !== 'PUT' || !item || !Number.isInteger(cents))
     return void response.writeHead(400).end('PUT /ITEM with a price in cents\n');
-  // 428: a write without a token is refused, or a program that forgot it would write unfenced.
+  // A write without a token is refused by 428. Otherwise a program that forgot it would write
+  // unfenced.
   if (typeof token !== 'string' || !/^\d{1,18}$/.test(token))
     return void response.writeHead(428).end('the header Fencing-Token is missing\n');
   try {

@@ -16,7 +16,7 @@ await db.query(
   'CREATE TABLE IF NOT EXISTS fence (resource varchar(200) PRIMARY KEY, token bigint NOT NULL)',
 );
 
-/** A later holder has written. */
+/** Thrown if a later holder has written. */
 class LateError extends Error {}
 
 /** Runs a transaction under a token. @throws {LateError} if a higher token was seen */

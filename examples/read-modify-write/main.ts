@@ -21,7 +21,7 @@ async function charge(item: number): Promise<void> {
 
 try {
   await redlock.using(`stock/${name}`, { ttlMs: 5_000, waitMs: 60_000 }, async ({ token }) => {
-    // Fence before you read: from now on, nobody with a lower token changes what is read here.
+    // Fence before you read: from now on, no program with a lower token can change the stock.
     const current = await stock.claimAndGet(`stock/${name}`, { token });
     const sold: string[] = current ? JSON.parse(new TextDecoder().decode(current.body)) : [];
     await charge(sold.length);

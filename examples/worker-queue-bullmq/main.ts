@@ -1,4 +1,4 @@
-// A worker of a BullMQ queue. Jobs of one customer write the same object, under its lock.
+// A worker of a BullMQ queue. All jobs of a customer write one object, under the object's lock.
 import { S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
 import { StaleTokenError } from '@fenced/store';

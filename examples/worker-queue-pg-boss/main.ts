@@ -1,4 +1,4 @@
-// A worker of a pg-boss queue. If another worker has got the job meanwhile, its result stays.
+// A worker of a pg-boss queue. If its job was given to another worker, that worker's result stays.
 import { S3Client } from '@aws-sdk/client-s3';
 import { StaleTokenError } from '@fenced/store';
 import { FencedS3 } from '@fenced/store/s3';
@@ -22,7 +22,8 @@ const [worker = `${process.pid}`] = process.argv.slice(2);
 async function writeInvoice([job]: Job<Order>[]): Promise<void> {
   if (!job) return;
   const { customer } = job.data;
-  // pg-boss counts the attempts of a job. The number is a fencing token for what this job writes.
+  // pg-boss counts the attempts of a job. Their number is a fencing token for the writes of this
+  // job.
   const token = job.retryCount + 1;
   try {
     await invoices.put(`invoices/${job.id}`, `${customer} owes 7, says ${worker}`, { token });

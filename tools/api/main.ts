@@ -60,7 +60,7 @@ if (project) {
 }
 if (!project || app.logger.hasErrors() || app.logger.hasWarnings()) process.exitCode = 1;
 
-/** Resolves links of comments to classes that their file does not import. */
+/** Resolves links in comments to classes, even if the file of the comment does not import them. */
 function resolveLinks(project: ProjectReflection): void {
   const classes = project.getReflectionsByKind(ReflectionKind.Class);
   for (const { comment } of Object.values(project.reflections)) {
@@ -81,7 +81,7 @@ function entriesOf(folder: string): { file: string; path: string; name: string }
       const [, module = ''] = /^\.\/dist\/(.*)\.js$/.exec(target) ?? [];
       return {
         file: join(ROOT, `packages/${folder}/src/${module}.ts`),
-        // TypeDoc's own name of the module.
+        // The name that TypeDoc gives to the module.
         path: `${folder}/src/${module}`.replace(/\/index$/, ''),
         name: `${manifest.name}${entry.slice(1)}`,
       };
