@@ -78,7 +78,8 @@ export async function extendLease(
 /**
  * Releases a lease.
  *
- * @throws {Problem} `no-quorum` if too few nodes answered; `invalid-request` for a wrong lease id
+ * @throws {Problem} `no-quorum` if too few nodes answered; `invalid-request` for a malformed id
+ * @throws {SignatureError} if no gateway issued the id for these resources
  */
 export async function releaseLease(
   services: Services,
