@@ -6,9 +6,9 @@ import { withJson } from './core/json.js';
 /** The place that an event is about. */
 export interface StoreEvent {
   readonly store: Exclude<StoreName, 'gateway'>;
-  /** On S3. */
+  /** Only on S3. */
   readonly bucket?: string;
-  /** Of records on Postgres. */
+  /** Only for records on Postgres. */
   readonly collection?: string;
   /** The names of resources, the key of an object, or the id of a record. */
   readonly resources: readonly string[];
@@ -38,9 +38,9 @@ export interface WriteEvent extends StoreEvent {
 export interface StoreEvents {
   /** A write or a claim was applied. From now on, lower tokens are refused. */
   'fenced:store:applied': WriteEvent & { readonly writeId?: string };
-  /** It was not applied: `error.code` is `stale-token`, `conflict`, `unavailable` … */
+  /** A write or a claim was not applied: `error.code` is `stale-token`, `conflict` … */
   'fenced:store:refused': WriteEvent & { readonly error: FencedStoreError };
-  /** It may or may not be applied. */
+  /** A write or a claim whose reply was lost: it may or may not be applied. */
   'fenced:store:unknown': WriteEvent & { readonly error: OutcomeUnknownError };
   /** A write, or a request of S3, is tried again. */
   'fenced:store:retried': StoreEvent & {
@@ -62,7 +62,7 @@ export interface StoreEvents {
      */
     readonly source?: 'probe' | 'certificate';
     readonly capabilities?: StoreCapabilities;
-    /** With the other verdicts. */
+    /** With the verdicts `unsafe` and `unknown`. */
     readonly error?: unknown;
   };
 }

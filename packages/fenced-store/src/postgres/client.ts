@@ -8,7 +8,8 @@ export interface PostgresResult<Row = Record<string, unknown>> {
 
 /**
  * The rows of one of this library's own statements, each as a list of columns. Names of columns are
- * not used, because an option of the caller's client may rename them. It may also replace null.
+ * not used, because an option of the caller's client may rename them. An option may also replace
+ * null.
  */
 export function fieldsOf(result: PostgresResult<unknown> | undefined): (string | null)[][] {
   const rows = (result?.rows ?? []) as Record<string, string | null | undefined>[];

@@ -79,7 +79,7 @@ export class Connections {
   #checkOut(waitLimit: WaitLimit): Promise<Session> {
     waitLimit.signal?.throwIfAborted();
     const borrowing = this.#borrow(waitLimit.limitMs);
-    const advice = 'is it a PostgreSQL server, and are there connections enough?';
+    const advice = 'is it a PostgreSQL server, and are there enough connections?';
     return within(borrowing, waitLimit, this.runtime, advice).catch((error) => {
       // A connection that comes after the wait was given up goes back at once.
       void borrowing.then(

@@ -31,7 +31,7 @@ export const GUARD_IN_DANGER = 'UF005';
 // SQLSTATEs of PostgreSQL.
 export const NOT_ALLOWED = '42501';
 export const LOCK_NOT_AVAILABLE = '55P03';
-/** An earlier statement made the transaction fail. The server accepts only ROLLBACK, also TO. */
+/** The transaction has failed before. The server accepts only its end, or ROLLBACK TO. */
 export const IN_FAILED_TRANSACTION = '25P02';
 
 /** The resources in one string, for messages and errors. */
@@ -172,7 +172,7 @@ export function outcomeUnknown(
 }
 
 const BELOW_FLOOR =
-  'the resource was pruned or is new, and the token is below the floor; if it is the latest that the lock service gave, an operator must run fenced.reset';
+  'the resource was pruned or is new, and the token is below the floor; if this token is the latest of the lock service, an operator must run fenced.reset';
 
 /** @throws the error's detail is not that of schema.sql */
 function staleToken(error: ServerError): StaleTokenError {

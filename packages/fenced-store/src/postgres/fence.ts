@@ -109,7 +109,8 @@ function eitherOf(a: AbortSignal | undefined, b: AbortSignal | undefined): Abort
 
 function checkResources(resource: string | readonly string[]): readonly string[] {
   const resources = [...new Set(Array.isArray(resource) ? resource : [resource])].sort();
-  if (resources.length === 0) throw new InvalidArgumentError('resource must name at least one');
+  if (resources.length === 0)
+    throw new InvalidArgumentError('resource must contain at least one name');
   for (const name of resources) checkName('resource', name);
   return resources;
 }
@@ -129,7 +130,7 @@ export function isNoted(writeId: unknown): boolean {
 }
 
 function badWriteId(writeId: unknown): InvalidArgumentError {
-  return new InvalidArgumentError(`writeId must be one of newWriteId() value=${shown(writeId)}`);
+  return new InvalidArgumentError(`writeId must come from newWriteId() value=${shown(writeId)}`);
 }
 
 /** @throws {InvalidArgumentError} it cannot name a resource, a collection or a document */

@@ -2,7 +2,7 @@ import { isServerError } from './client.js';
 import { IN_FAILED_TRANSACTION } from './failures.js';
 import type { Session } from './session.js';
 
-/** The server's limit is renewed when it is off the lease's remaining time by more than this. */
+/** A limit that differs by less from the lease's remaining time is not renewed. */
 const SLACK_MS = 50;
 
 /**

@@ -83,7 +83,7 @@ class PostgresJsClient extends EventEmitter implements LentClient {
   #connection: Connection | undefined;
   #mark: unknown;
   #last: Query | undefined;
-  /** The statement that sets the kind of the transaction; null between two transactions. */
+  /** The statement that sets the isolation level; null between two transactions. */
   #begun: Promise<unknown> | null = null;
   #isCommitting = false;
 

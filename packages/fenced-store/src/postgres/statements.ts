@@ -16,8 +16,9 @@ export function begin(isolation: IsolationLevel): Statement {
  */
 export function opening(fence: CheckedFence, columns = ''): Statement[] {
   const opened = [begin(fence.isolation), present(fence, fence.writeId, columns)];
-  // The other levels keep the snapshot of their first statement. If that statement then waits for
-  // an earlier holder, the snapshot lacks the holder's last writes. So a claim waits before.
+  // REPEATABLE READ and SERIALIZABLE keep the snapshot of their first statement. If that statement
+  // waits for an earlier holder, the snapshot lacks the holder's last writes. So a claim, in a
+  // transaction of its own, does the waiting before.
   return fence.isolation === 'read committed' ? opened : [...claiming(fence, undefined), ...opened];
 }
 
@@ -52,7 +53,7 @@ export interface PresentingStatement {
   readonly values: (string | null)[];
 }
 
-/** Not only the parameters are text, but also the answer. */
+/** Makes that statement. Its answer is text, as its parameters are. */
 export function presentingStatement(fence: CheckedFence): PresentingStatement {
   return {
     text: `SELECT fenced.present(${PARAMETERS}, true)::pg_catalog.text AS presented`,

@@ -142,7 +142,7 @@ class Transaction {
   #requireOpen(): void {
     if (this.#state !== 'open')
       throw new InvalidArgumentError(
-        'tx.query was called, or not awaited, when its transaction ended',
+        'tx.query was called after its transaction ended, or was not awaited before that',
       );
   }
 

@@ -51,7 +51,7 @@ export function checkKey(key: string, space: KeySpace): void {
     );
 }
 
-/** @throws {InvalidArgumentError} if no key of the store could begin so. */
+/** @throws {InvalidArgumentError} if no key of the store can begin with this text. */
 export function checkPrefix(text: string, prefix: string): void {
   if (text !== '') checkKeyText(text, prefix);
 }

@@ -33,7 +33,7 @@ export class MemoryRecords {
     return new FencedRecords(collection, new Connections(pool, HOLD_MS, systemRuntime));
   }
 
-  /** As the functions of schema.sql. */
+  /** Answers as the functions of schema.sql do. */
   #answer(text: string, [collection, id, ...values]: Values): Row | [string | null] | undefined {
     const key = JSON.stringify([collection, id]);
     const row = this.#rows.get(key);

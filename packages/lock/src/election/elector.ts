@@ -202,7 +202,7 @@ export class Elector implements AsyncDisposable {
         const pauseMs = Math.min(this.#ttlMs / BEATS, term.remainingMs() / 2);
         await sleep(this.#runtime, Math.max(1, pauseMs), signal);
         await term.extend(this.#ttlMs);
-        // A board that is slow delays no extension.
+        // Not awaited: a slow board must not delay the next extension.
         term.publishing ??= this.#publishAgain(term, beat);
       }
     } catch {

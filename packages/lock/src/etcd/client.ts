@@ -27,7 +27,7 @@ export class EtcdError extends Error {
   }
 }
 
-/** The pause after each member has failed once. */
+/** The pause after a round in which each member failed. */
 const ROUND_PAUSE_MS = 50;
 /** A member that is silent for longer is given up for the next one. */
 const MEMBER_LIMIT_MIN_MS = 250;

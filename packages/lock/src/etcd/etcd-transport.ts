@@ -143,7 +143,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
 
   /**
    * Puts the keys of an owner under a new lease. An earlier request, whose reply was lost, may have
-   * moved the keys to another lease. Then reads the keys, and tries again.
+   * moved the keys to another lease. In that case, reads the keys and tries again.
    *
    * @param position null if it is not known
    * @returns null if the keys are gone
@@ -166,8 +166,8 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   /**
-   * Puts the keys under a new lease. If the outcome is unknown, they may be under it already, so
-   * it is not revoked, and ends by itself.
+   * Puts the keys under a new lease. If the outcome is unknown, the keys may be under the new lease
+   * already. So it is not revoked, and ends by itself.
    */
   async #move(
     position: Position,

@@ -209,7 +209,7 @@ export class Keys {
     return deleted.length === resources.length ? (deleted[0]?.lease ?? null) : null;
   }
 
-  /** Puts the keys if the condition holds for each. Otherwise the reply has the present ones. */
+  /** Puts the keys if the condition holds for each. Otherwise the reply has the stored keys. */
   #putIf(wanted: Wanted, condition: object, limitMs: number): Promise<TxnReply> {
     const keys = wanted.resources.map((name) => ({ key: this.#key(name, wanted.owner) }));
     const compare = keys.map((key) => ({ ...key, ...condition }));

@@ -42,7 +42,7 @@ const YEAR_MS = 31_536_000_000;
 export class PostgresLock extends LockService {
   readonly #transport: PostgresTransport;
 
-  /** @throws {LockArgumentError} the pool is none, or an option is out of range */
+  /** @throws {LockArgumentError} `pool` is not one of these, or an option is out of range */
   constructor(config: PostgresLockConfig, runtime: Runtime = systemRuntime) {
     const fields = ['pool', 'maxTtlMs', 'fenceTtlMs', 'firstToken'];
     checkFields('the first argument of PostgresLock', config, fields);

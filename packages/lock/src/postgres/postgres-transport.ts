@@ -187,7 +187,7 @@ const NOT_ALLOWED =
 const NO_CONNECTION =
   'no connection of the pool was free in time, so nothing was sent: the server is slow, or the pool is too small';
 
-/** By SQLSTATE. Waiting does not help against these. */
+/** Hints by SQLSTATE, for a wrong set-up, against which waiting does not help. */
 const SETUP_HINTS: Readonly<Record<string, string>> = {
   '3F000': NOT_INSTALLED,
   '42883': NOT_INSTALLED,
@@ -202,5 +202,8 @@ function explain(error: Error): Explanation {
   const hint = SETUP_HINTS[code];
   if (hint) return { reason: 'not-installed', hint };
   const isSent = !(error instanceof NotSentError);
-  return { reason: 'no-quorum', hint: isSent ? 'PostgreSQL did not grant a vote' : NO_CONNECTION };
+  return {
+    reason: 'no-quorum',
+    hint: isSent ? 'PostgreSQL did not grant the lock' : NO_CONNECTION,
+  };
 }

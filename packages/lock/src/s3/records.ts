@@ -112,5 +112,7 @@ function parse(key: string, body: string): Held | null {
   }
   const { owner, ttlMs } = fields;
   if (typeof owner === 'string' && typeof ttlMs === 'number' && ttlMs > 0) return { owner, ttlMs };
-  throw new Error(`the object is no lock; choose another keyPrefix key=${key}`);
+  throw new Error(
+    `the object is no lock record, so another program wrote it: choose another keyPrefix key=${key}`,
+  );
 }

@@ -225,7 +225,7 @@ export class S3Transport implements LockTransport {
     return this.#server.granted(this, { resources, owner, token, deadlineMs, extend, release });
   }
 
-  /** The value of the promise, or an error once the signal aborts. A write still goes on then. */
+  /** The value of the promise, or an error once the signal aborts. That does not end a write. */
   async #inTime<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
     const settled = await unlessAborted(
       promise.then((value) => ({ value })),

@@ -97,5 +97,5 @@ function explain(error: Error): Explanation {
         reason: 'not-installed',
         hint: 'the ensemble refuses access to the nodes of this lock: see root and auth',
       }
-    : { reason: 'no-quorum', hint: 'ZooKeeper did not grant a vote' };
+    : { reason: 'no-quorum', hint: 'ZooKeeper did not grant the lock' };
 }

@@ -1,6 +1,9 @@
 import { createHash } from 'node:crypto';
 
-/** Longest readable name of a node, so that a set of the longest resources fits into a request. */
+/**
+ * Longest name of a node. Longer names end with a digest instead, so that a transaction over a set
+ * of the longest resources fits into a request.
+ */
 const NAME_LENGTH_MAX = 120;
 
 /** The nodes of one lock service, below its root. */

@@ -49,7 +49,10 @@ export class WaitQueue {
     );
   }
 
-  /** @param id a random name. The nodes' names begin with it, so they are found without a reply. */
+  /**
+   * @param id a random name, with which the names of the waiter's nodes begin. By it, the waiter
+   *   finds them even if the reply to their creation was lost.
+   */
   position(id: string): Position {
     return new Position(id, this);
   }

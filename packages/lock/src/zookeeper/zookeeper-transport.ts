@@ -18,7 +18,10 @@ import { type Position, WaitQueue } from './wait-queue.js';
 /** Greater tokens are not exact in stores that keep tokens as floating-point numbers. */
 const TOKEN_MAX = 2n ** 53n - 1n;
 
-/** The outcome of a try: the transaction that created the lease, or the wait for other leases. */
+/**
+ * The outcome of a try: the transaction that created the lease, or the milliseconds for which
+ * others still hold one of the locks.
+ */
 type Tried = { readonly czxid: bigint } | { readonly heldMs: number };
 
 /** Refusals of an acquisition because of other clients, or because the parent nodes are missing. */

@@ -139,7 +139,7 @@ class StoredBlocks {
   areOver = false;
   /** The beginning of a block head that is incomplete. If `areOver`, the input for zlib so far. */
   #rest: Uint8Array = new Uint8Array();
-  /** Copy of the latest bytes, at its end: the reader owns the bytes that it was given. */
+  /** A copy of the latest bytes, at its end: readers may overwrite the bytes that they get. */
   readonly #window = Buffer.allocUnsafe(WINDOW_BYTES);
   #windowBytes = 0;
   /** Bytes of the current block that are still to come. */

@@ -42,7 +42,7 @@ export interface Encoding {
   readonly gzipLevel: number;
 }
 
-/** Content types of compressed data. Samples find the data whose type is wrong. */
+/** Content types of compressed data. Under other types, samples show if data are compressed. */
 const COMPRESSED_TYPE =
   /^(image\/(?!svg|bmp|x-ms-bmp|tiff)|video\/|audio\/(?!wav|x-wav|basic)|font\/woff|application\/(zip|gzip|x-gzip|zstd|x-7z-compressed|x-xz|x-bzip2|vnd\.rar|java-archive|vnd\.openxmlformats-))/i;
 

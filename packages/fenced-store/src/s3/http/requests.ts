@@ -225,7 +225,7 @@ export class Requests {
       return reply.ok ? reply.output : null;
     } catch (error) {
       const { name, status } = factsOf((error as { readonly cause?: unknown }).cause);
-      // Directory buckets, R2, Garage.
+      // Directory buckets, R2 and Garage have no ACLs.
       if (status === 501 || status === 405) return null;
       if (name !== 'AccessDenied') throw error;
       throw new StoreSetupError(

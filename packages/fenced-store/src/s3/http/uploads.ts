@@ -145,7 +145,7 @@ function copySource(
   { Bucket, Key }: { readonly Bucket: string; readonly Key: string },
   { start, length }: CopiedRange,
 ): Pick<UploadPartCopyCommandInput, 'CopySource' | 'CopySourceRange'> {
-  // The ARN of an access point is followed by the kind of the resource.
+  // In the source of a copy, `object/` follows the ARN of an access point.
   const inBucket = Bucket.startsWith('arn:') ? 'object/' : '';
   const path = Key.split('/').map(encodeURIComponent).join('/');
   const CopySourceRange = `bytes=${start}-${start + length - 1}`;

@@ -21,9 +21,9 @@ import { backoffMs, type Runtime } from '../runtime.js';
 const LOCKLESS_SERVER = /Werkzeug\//;
 /** Number of runs of checks, which begin anew if a reply was lost. */
 const RUNS_MAX = 3;
-/** Number of times that a write is sent whose condition does not hold. */
+/** Number of times that `late` sends a write at most, until a reply comes. */
 const LATE_SENDS_MAX = 6;
-/** If a write is not answered before so many later ones of another key, it waits for its turn. */
+/** If so many later writes of another key are answered first, a write counts as queued. */
 const WRITES_ELSEWHERE = 8;
 /** Milliseconds from the first half of a body to the write that overtakes it. */
 const OVERTAKEN_AFTER_MS = 100;
@@ -118,7 +118,7 @@ export class Checks {
     return [...new Set(passed.map(({ check }) => check))];
   }
 
-  /** A write with an id of its own. Its history is as long as any will be. */
+  /** A write with an id of its own. It has the longest history, so its metadata are the largest. */
   async newWrite(key: string, ifMatch: string | null, bodyBytes = 5): Promise<ProbeWrite> {
     this.#touched.add(key);
     const writeId = this.probed.runtime.writeId();

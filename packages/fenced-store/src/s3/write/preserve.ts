@@ -145,7 +145,7 @@ function checkSendable(resource: string, headers: Headers, preserved: object): v
 
 function cannotPreserve(resource: string, what: string): UnsupportedByStoreError {
   return new UnsupportedByStoreError(
-    `a claim would lose something of the object, so nothing was written: ${what}. Write the object once by put, with what it shall have resource=${resource}`,
+    `a claim would lose something of the object, so nothing was written: ${what}. Write the object once by put, with everything that it needs resource=${resource}`,
   );
 }
 

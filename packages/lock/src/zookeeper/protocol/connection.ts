@@ -55,7 +55,7 @@ const XID_WATCH = -1;
 const XID_PING = -2;
 const XID_AUTH = -4;
 
-/** A server that is silent for less is only busy. */
+/** A server that was silent for less counts as busy, and not as lost. */
 const SILENT_MIN_MS = 500;
 
 const TYPE_PING = 11;

@@ -82,7 +82,7 @@ export function getData(
   };
 }
 
-/** Reads the facts and sets a watch, also if it is refused with `noNode`: then for a creation. */
+/** Reads the facts and sets a watch. After the refusal `noNode`, it watches for a creation. */
 export function watchExists(path: string): Operation<Stat> {
   return {
     type: 3,
