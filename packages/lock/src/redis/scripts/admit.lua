@@ -1,4 +1,5 @@
--- ADMIT: lets this node vote, if it still is the incarnation that was inspected.
+-- ADMIT: lets this node vote, if it still is the incarnation that was inspected. An incarnation is
+-- the node's data since its last start, flush, failover or restore.
 -- If it votes already, but other nodes have promised a higher generation of it, ADMIT raises it to
 -- that generation. Otherwise its votes would not count beside votes of those nodes.
 --

@@ -21,7 +21,8 @@
 --   - {'not-held'}: another owner holds a lock, or the number is of another incarnation
 --   - {'not-held', number, voter}: the node may have given a higher token; see note_number in
 --     vote.lua
---   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
+--   - {'not-voting'} | {'ttl-too-long', max_ttl}
+--   - a mismatch; for mismatches and `voter`, see node.lua
 commands.backfill = function(from, to, owner, ttl, token, fence_ttl, incarnation)
   local node, refusal = voting_node()
   if not node then return refusal end

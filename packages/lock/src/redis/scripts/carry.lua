@@ -4,7 +4,9 @@
 -- '', which no client has.
 --
 -- - KEYS: the wait queue of each resource
--- - ARGV: incarnation; for each resource: owner, remaining time (ms), token
+-- - ARGV:
+--   - incarnation: the name of the node's data since its last start, flush, failover or restore
+--   - for each resource: owner, remaining time (ms), token
 -- - replies:
 --   - {'carried'}
 --   - {'voting'}: the node votes already: another client has finished this move here

@@ -7,7 +7,8 @@
 -- - ARGV: owner, token, fence ttl (ms)
 -- - replies:
 --   - {'granted', token, voter} | {'not-held'}
---   - {'not-voting'} | {'token-exhausted'} | a mismatch, see node.lua
+--   - {'not-voting'} | {'token-exhausted'}
+--   - a mismatch; for mismatches and `voter`, see node.lua
 commands.confirm = function(from, to, owner, token, fence_ttl)
   local node, refusal = voting_node()
   if not node then return refusal end

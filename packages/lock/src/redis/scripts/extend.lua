@@ -9,7 +9,8 @@
 --   - {'not-held'}: another owner holds one of the locks
 --   - {'not-held', number, voter}: a lock was lost, and no other owner holds any of them; for the
 --     number, see note_number in vote.lua
---   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
+--   - {'not-voting'} | {'ttl-too-long', max_ttl}
+--   - a mismatch; for mismatches and `voter`, see node.lua
 commands.extend = function(from, to, owner, ttl)
   local node, refusal = voting_node()
   if not node then return refusal end

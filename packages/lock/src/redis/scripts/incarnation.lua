@@ -1,5 +1,6 @@
--- Begins a new incarnation of the node's data. The client sends a random name. A repeated request
--- sends the same one, so the name also gets the time: no two incarnations share a name.
+-- Begins a new incarnation: the node's data until its next start, flush, failover or restore. The
+-- client sends a random name. A repeated request sends the same one, so the name also gets the
+-- time: no two incarnations share a name.
 local function begin_incarnation(name)
   voter = nil
   write_though_full()

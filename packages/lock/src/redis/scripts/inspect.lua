@@ -1,5 +1,6 @@
--- INSPECT: returns the facts that this node remembers. If the incarnation has no name yet, INSPECT
--- gives it one. That is so after a start or a promotion, and after a flush, which removes the name.
+-- INSPECT: returns the facts that this node remembers. It also names the node's incarnation: its
+-- data since the last start, flush or failover. None of these keeps a valid name, so the first
+-- INSPECT after it begins a new one.
 --
 -- - ARGV: a random name for the incarnation
 -- - replies:

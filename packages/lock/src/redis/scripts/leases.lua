@@ -1,5 +1,6 @@
 -- LEASES: returns the leases that a sealed node holds, in pieces. It writes nothing.
--- Only the incarnation that voted answers: another one may have forgotten a lease.
+-- Only the incarnation that voted answers. If the node was restarted or flushed since, its data is
+-- another incarnation, which may have forgotten a lease.
 --
 -- - ARGV: incarnation, hash (1|2: its place in KEYS), cursor ('0' at first), count
 -- - replies:

@@ -1,5 +1,6 @@
--- PROMISE: notes the latest incarnations of other nodes. From now on, votes of their earlier
--- incarnations do not count beside this node's votes. No token for which this node has voted beside
+-- PROMISE: notes the latest incarnations of other nodes. An incarnation is a node's data from one
+-- start, flush, failover or restore to the next. From now on, votes of earlier incarnations of
+-- these nodes do not count beside this node's votes. No token for which this node has voted beside
 -- such an earlier incarnation is above `max` in the reply.
 --
 -- A nomination names an incarnation as the latest of its node. This node accepts all nominations of

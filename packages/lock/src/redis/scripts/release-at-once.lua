@@ -1,5 +1,8 @@
--- Several RELEASEs of one resource each, similar to acquire-at-once.lua.
--- `release.lua` decides the rest: locks of another owner, free locks, and locks with waiters.
+-- Several RELEASEs of one resource each. Does the same as release.lua, but reads all records
+-- together, and writes all of them together.
+--
+-- If it returns nothing, `own` has the replies of the calls that it decided. `release.lua` decides
+-- the other calls: those for locks of another owner, free locks, and locks with waiters.
 --
 -- - owners: the first argument of each call
 -- - values: must be empty; see release.lua for the other arguments

@@ -1,4 +1,5 @@
--- Parses a roster into a list of {generation, incarnation}.
+-- Parses a roster: for each node, the generation and name of its latest known incarnation. For the
+-- text form, see `roster` in node.lua.
 local function incarnations_in(roster)
   local list = {}
   for generation, incarnation in string.gmatch(roster, '(%d+):([^,]*)') do

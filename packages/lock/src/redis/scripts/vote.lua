@@ -31,8 +31,8 @@ local function voting_node()
 end
 
 -- The highest token that this node can have given for a resource. `last` is the token of the lock
--- record. An earlier incarnation may have written that, so tokens up to `floor` are possible, too.
--- If the record was forgotten, tokens up to `max` are possible.
+-- record. The record may be older than the node's last readmission, so tokens up to `floor` are
+-- possible, too. If the record was forgotten, tokens up to `max` are possible.
 local function highest_given(last) return last and math.max(last, voter.floor) or voter.max end
 
 -- Stores a number as the token of these resources, and reports it. It is for the owner of a lease
@@ -40,7 +40,7 @@ local function highest_given(last) return last and math.max(last, voter.floor) o
 -- later token is above it.
 -- The owner keeps the locks that have an end in `ends` (ms). Nobody holds the others.
 --
--- - reply: {'not-held', number, voter}
+-- - reply: {'not-held', number, voter}; see `voters` in node.lua
 local function note_number(number, from, to, owner, ends)
   for i = from, to do write(KEYS[i], number, ends[i] and owner, ends[i]) end
   return {'not-held', token_text(number), voter.place}
