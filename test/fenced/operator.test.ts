@@ -316,7 +316,7 @@ describe('readmit', () => {
     expect(await redlock().readmit({ node: 'a' })).toEqual({ ok: true });
     expect(await redlock().readmit({ node: 'b' })).toMatchObject({
       ok: false,
-      reason: expect.stringMatching(/a \(votes\), b \(for another \d+ ms\), c \(votes\)/),
+      reason: expect.stringMatching(/a \(votes\), b \(waits for another \d+ ms\), c \(votes\)/),
     });
     await service.nodes[2]?.pause();
     for (const force of [true, false]) {

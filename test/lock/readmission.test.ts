@@ -333,7 +333,7 @@ describe('an error', () => {
     const refused = await attempt();
     if (refused.ok) throw new Error('every node may have forgotten a lease of a minute');
     const name =
-      /stay out until it is over: n0 \(for another \d+ ms\), n1 \(for another \d+ ms\), n2/;
+      /stay out until it is over: n0 \(waits for another \d+ ms\), n1 \(waits for another \d+ ms\), n2/;
     expect(refused.hint).toMatch(name);
     expect(refused.retryAfterMs).toBeGreaterThan(50_000);
     await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(name);

@@ -1,7 +1,7 @@
 import { LockArgumentError } from './errors.js';
 import { driftMs } from './validity.js';
 
-/** Numbers and names of a `Redlock`. All clients of the same nodes should agree on them. */
+/** Settings of a `Redlock` besides its nodes. All clients of these nodes should agree on them. */
 export interface RedlockOptions {
   /**
    * The longest lease in milliseconds that any client may ask for, 10 to 86,400,000 (a day). The
@@ -62,8 +62,8 @@ const HINTS: ReadonlyMap<string, string> = new Map([
     'the field is called resource, also for several; a lease that you have extends and releases itself',
   ],
   ['clients', 'the field is called nodes'],
-  ['client', 'Redlock takes nodes, PostgresLock a pool, and S3Lock objects, a FencedS3'],
-  ['bucket', 'objects is a FencedS3, which has client and bucket'],
+  ['client', 'give nodes to Redlock, pool to PostgresLock, and objects to S3Lock'],
+  ['bucket', 'give objects, a FencedS3, which has client and bucket'],
   ['ttl', 'the field of acquire and using is called ttlMs'],
   ['duration', 'the field of acquire and using is called ttlMs'],
   ['wait', 'waitMs of acquire and using says for how long to try'],
@@ -153,7 +153,7 @@ export function checkNodeNames(names: readonly string[]): void {
   }
   if (names.length > NODES_MAX) {
     throw new LockArgumentError(
-      `more nodes than ${NODES_MAX} only add delay nodes=${names.length}`,
+      `nodes must be at most ${NODES_MAX}: more only add delay nodes=${names.length}`,
     );
   }
   const twice = names.find((name, at) => names.indexOf(name) !== at);

@@ -6,7 +6,8 @@
  */
 export function majorityOf(nodeCount: number): number {
   const majority = Math.floor(nodeCount / 2) + 1;
-  if (2 * majority <= nodeCount) throw new Error(`two majorities of ${nodeCount} nodes must meet`);
+  if (2 * majority <= nodeCount)
+    throw new Error(`two majorities of ${nodeCount} nodes must share a node`);
   return majority;
 }
 

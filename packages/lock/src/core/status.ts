@@ -20,7 +20,7 @@ interface NodeMemory {
 export interface NodeReport extends Inspection, NodeMemory {
   /** Key prefix and names of the next set as JSON, if the node is sealed; else null. */
   readonly nextSet: string | null;
-  /** The set from which a move prepared this node; else null. */
+  /** The previous node set, if a move from that set has prepared this node; else null. */
   readonly previousSet: string | null;
   /** Milliseconds of the recovery wait so far, by the node's own clock; 0 if there was none. */
   readonly waitedMs: number;
@@ -210,7 +210,7 @@ function warningsOf(setting: NodeSetting, report: NodeReport, mismatch: string):
     ],
     [
       Math.abs(clockDifferenceMs) > CLOCK_DIFFERENCE_MAX_MS,
-      `its clock differs by ${Math.round(clockDifferenceMs)} ms; no token rests on that, but waits do`,
+      `its clock differs by ${Math.round(clockDifferenceMs)} ms from this client's; tokens do not depend on it, but the order of waiters may`,
     ],
   ];
   return checks.flatMap(([isSo, warning]) => (isSo ? [warning] : []));

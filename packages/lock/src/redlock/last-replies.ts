@@ -7,7 +7,10 @@ export type NodeReply = InspectReply | PromiseReply | AdmitReply | RetireReply;
 
 const PENDING = { answer: 'pending' } as const;
 
-/** The last reply of every node in a round of readmission, and the messages about them. */
+/**
+ * The last reply of every node in a round of readmission, which lets nodes vote that lost their
+ * memory. Makes the messages about these replies.
+ */
 export class LastReplies {
   readonly #names: readonly string[];
   readonly #replies: (NodeReply | null)[];
@@ -93,12 +96,12 @@ export function phrase(reply: NodeReply | null): string {
     case 'already-admitted':
       return 'votes';
     case 'too-early':
-      return `for another ${reply.leftMs} ms`;
+      return `waits for another ${reply.leftMs} ms`;
     case 'refused':
     case 'changed':
       return 'changed by another client meanwhile';
     case 'retired':
-      return 'begins anew';
+      return 'begins a new incarnation';
     case 'not-master':
       return `not-master: its server is a ${reply.role}`;
     default:

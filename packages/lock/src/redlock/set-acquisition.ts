@@ -100,7 +100,7 @@ export class SetAcquisition implements Waiter {
 
   async pause(attempts: number, failure: AcquireFailure, leftMs: number): Promise<void> {
     const part = this.#parts[this.#held.length];
-    if (!part) throw new Error('a complete set is not waited for');
+    if (!part) throw new Error('the set is complete: there is nothing to wait for');
     const { resources, transport } = part;
     this.#waiter ??= transport.wait({ ...this.#request, resources });
     const endMs = Math.min(...this.#held.map(({ deadlineMs }) => deadlineMs));
