@@ -25,8 +25,9 @@ export type VoteReply =
   | {
       readonly answer: 'granted';
       readonly token: bigint;
-      /** Generation of the incarnation that voted. */
+      /** Orders the incarnations of a node: a later one has a higher generation. */
       readonly generation: number;
+      /** Random name of the voter's data since its last start, flush, failover or restore. */
       readonly incarnation: string;
       /** The latest incarnation of every node, as far as the voter knows. */
       readonly roster: Roster;
@@ -45,7 +46,7 @@ export type VoteReply =
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
   | {
       readonly answer: 'not-held';
-      /** Only from a node on which the locks are free. */
+      /** Absent if another owner holds one of the locks. */
       readonly tokenBound?: TokenBound;
     }
   | { readonly answer: 'not-voting' | 'token-exhausted' | 'head' }
@@ -89,7 +90,7 @@ export interface NodeAnswer {
   readonly role?: string;
   /**
    * For `config-mismatch`: the names of all nodes that this node was set up with. If the node is
-   * sealed for a move, the names are those of the next set.
+   * sealed, because the locks move to another node set, the names are those of the next set.
    */
   readonly members?: readonly string[];
   /** For `config-mismatch` of a sealed node: key prefix and names of the next set, as JSON. */

@@ -10,7 +10,10 @@ export interface HeldRecord {
   readonly token: string;
 }
 
-/** The leases of a sealed node, read to the end from the incarnation that voted. */
+/**
+ * The leases of a sealed node: one that has ended its votes for the move. They were read to the
+ * end, from the incarnation that voted.
+ */
 export interface SealedLeases {
   readonly voter: Voter;
   readonly leases: readonly HeldRecord[];
@@ -22,7 +25,7 @@ export interface Evidence {
   readonly floor: bigint;
   /** The longest lease in milliseconds that the previous set may have granted. */
   readonly longestMs: number;
-  /** True if a majority of the previous set sealed while it voted. */
+  /** True if a majority of the previous set still voted when it was sealed. */
   readonly isComplete: boolean;
 }
 
@@ -176,7 +179,7 @@ export function moveStateOf(
 ): MoveState {
   const isBegun = present.some(({ nextSet }) => nextSet === sets.next);
   const voters = next.filter(({ voting }) => voting);
-  // A node is sealed only after its set has voted.
+  // If a node of the next set is sealed, that set has voted before.
   const onward = next.find(({ nextSet }) => nextSet !== null);
   const isFrom = (onward ? next : voters).some(({ previousSet }) => previousSet === sets.present);
   if (isBegun || isFrom) {

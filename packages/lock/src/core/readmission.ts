@@ -10,7 +10,7 @@ import {
 
 /** The memory of a node, as INSPECT reports it. */
 export interface Inspection {
-  /** The server process that answered, and its replication history. */
+  /** The server's replication history. It changes when the process restarts or is promoted. */
   readonly history: string;
   /** Random name of this incarnation. */
   readonly incarnation: string;
@@ -148,8 +148,8 @@ function nominationOf(
 }
 
 /**
- * Returns the first data of the nodes that were nominated, based on the promises of others. Null
- * if those do not suffice.
+ * Returns the data with which the nominated nodes begin, based on the promises. Null if these do
+ * not suffice.
  *
  * Invariant: every token that an earlier incarnation of such a node helped to confirm is at or
  * below `floor`, or can no longer be confirmed. Any quorum that counts that incarnation shares a

@@ -28,8 +28,8 @@ export interface LockEvents {
   };
   'fenced:lock:extended': LeaseEvent & { readonly remainingMs: number };
   /**
-   * A lease ended before it was released. The event is up to 1 s late if its subscriber came after
-   * the lease.
+   * A lease ended before it was released. If nobody had subscribed when the lease was acquired, the
+   * event is up to 1 s late.
    */
   'fenced:lock:lost': LeaseEvent & { readonly reason: LeaseLostError };
   'fenced:lock:released': LeaseEvent & { readonly outcome: 'released' | 'expired' | 'unknown' };
@@ -42,7 +42,7 @@ export interface LockEvents {
    * says why.
    */
   'fenced:lock:forgot': { readonly names: number; readonly error?: Error };
-  /** This process has readmitted a node: it votes again. */
+  /** This process has readmitted a node, which votes again. */
   'fenced:lock:readmitted': { readonly node: string; readonly generation: number };
 }
 

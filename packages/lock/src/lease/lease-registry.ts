@@ -16,7 +16,7 @@ export class LeaseRegistry implements LeaseContext {
   readonly maxTtlMs: number;
   #leases: LocalLease[] = [];
   #endedCount = 0;
-  /** The time at which the timer for the next check was set. No timer is set at first. */
+  /** The time at which the timer for the next sweep was set; minus infinity if none is set. */
   #setMs = Number.NEGATIVE_INFINITY;
   /** The leases whose owner id was read. */
   readonly #byOwner = new Map<string, LocalLease>();
@@ -28,7 +28,7 @@ export class LeaseRegistry implements LeaseContext {
 
   add(lease: LocalLease): void {
     this.#leases.push(lease);
-    // A timer may be lost, as a test's fake timers are.
+    // Sets an overdue timer again: a test may have dropped its fake timers.
     if (this.runtime.nowMs() > this.#setMs + 2 * SWEEP_EVERY_MS) this.#planSweep();
   }
 

@@ -59,8 +59,8 @@ export interface LeaseReference {
 }
 
 /**
- * The time limit of a call that does not wait. Silent nodes time out, and 250 ms are left. In
- * these, a readmission may help, or gives the reason of the failure.
+ * The time limit of a call that does not wait. First, silent nodes time out. The last 250 ms are
+ * for a readmission, which may help, or gives the reason of the failure.
  */
 const READMISSION_MS = NODE_TIMEOUT_MAX_MS + LAST_ANSWERS_MS;
 

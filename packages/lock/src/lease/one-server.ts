@@ -77,7 +77,7 @@ export class OnlyServer {
     throw failureError(this.failure('lost', { answer: 'not-held' }), resources, 0);
   }
 
-  /** Resolves when nothing is open, after 4 s at the latest. */
+  /** Resolves when no work is under way, after 4 s at the latest. */
   async close(): Promise<void> {
     // The waiters that were just aborted leave their queues first.
     await new Promise<void>((resolve) => this.#runtime.soon(resolve));

@@ -15,7 +15,11 @@ export interface AcquireRequest {
   readonly endMs: number;
 }
 
-/** `unknown`: too few nodes answered; the lock that they still hold ends with its TTL. */
+/**
+ * - `released`: the lock is free for others.
+ * - `expired`: others may have held the lock before the release.
+ * - `unknown`: too few nodes answered. The lock that they still hold ends with its TTL.
+ */
 export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
 
 /** A lock that the servers have granted: a `Lease` is made of it. */

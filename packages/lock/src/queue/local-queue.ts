@@ -5,7 +5,8 @@ import type { Runtime } from '../runtime/runtime.js';
 /** The maximum number of successors in this process before the nodes are asked again. */
 const FOLLOWERS_MAX = 16;
 /**
- * Two processes hardly ever have the same id. If they do, a follower may be served a little early.
+ * Two processes hardly ever have the same id. If they do, waiters may be served a little out of
+ * order.
  */
 const PROCESS_ID_LENGTH = 8;
 /** Minimum gap between the enqueue times of two waiters, in milliseconds. */

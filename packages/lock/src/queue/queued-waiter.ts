@@ -20,7 +20,10 @@ const RENEWALS_PER_GRACE = 3;
  * become free after a split vote.
  */
 const OTHER_NODES_MS = 10;
-/** The number of split votes in a row after which a waiter releases the votes that it won. */
+/**
+ * The number of split votes in a row after which a waiter releases the votes that it won. In a
+ * split vote, several clients have won some nodes, and none has a majority.
+ */
 const SPLITS_MAX = 2;
 
 /** The parts of the lock service that a waiter uses. */
@@ -37,7 +40,7 @@ export interface WaiterContext {
 
 /**
  * A waiter in the queues of all nodes. It acquires when a majority has notified it that it is
- * first. It also renews its position by the clock: a message may be lost, and the position of a
+ * first. It also renews its position at intervals: a message may be lost, and the position of a
  * silent waiter expires.
  *
  * Only votes decide whether it has the lock, as for every other client.

@@ -17,7 +17,7 @@ const WAITING_MAX = 10_000;
 const SWEEP_EVERY_MS = 100;
 
 /**
- * Sends the calls of one tick in one script, and passes each call its own reply.
+ * Sends the calls of one tick of the event loop in one script, and passes each call its own reply.
  *
  * Calls wait here, not in the client, while the client connects or many scripts are under way. So a
  * call that is given up meanwhile is never sent.

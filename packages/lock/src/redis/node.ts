@@ -105,7 +105,10 @@ export class RedisNode {
     }
   }
 
-  /** INSPECT: asks for the facts that the node remembers. Names an incarnation without a name. */
+  /**
+   * INSPECT: asks for the facts that the node remembers. Also names its incarnation, the data since
+   * the last start, flush, failover or restore, if that has no name.
+   */
   inspect(): Promise<InspectReply> {
     return this.#run('inspect', [this.#runtime.uniqueId()], inspected);
   }
@@ -127,6 +130,7 @@ export class RedisNode {
     return this.#run('promise', values, promised);
   }
 
+  /** ADMIT: lets the inspected incarnation vote. */
   admit(
     seen: Inspection,
     generation: number,
@@ -162,7 +166,7 @@ export class RedisNode {
     return this.#run('prepare', [seen.incarnation, isEarly ? 1 : 0, previousSet, next], prepared);
   }
 
-  /** LEASES: reads a piece of the leases of a sealed incarnation. @param hash 1 or 2 */
+  /** LEASES: reads some leases of a sealed node. @param hash 1: its present hash; 2: the old one */
   leases(incarnation: string, hash: 1 | 2, cursor: string): Promise<LeasesReply> {
     return this.#run('leases', [incarnation, hash, cursor, LEASES_COUNT], leases);
   }

@@ -8,8 +8,8 @@ import type { Read, RedisNode } from './node.js';
 import { type ExtendReply, extended, type ReleaseReply, released, vote } from './replies.js';
 
 /**
- * A follower may be served before an older waiter of another process only if that one is older by
- * at most these milliseconds.
+ * By a hand-over, a waiter of the holder's process may be served before an older waiter of another
+ * process. That one may be older by these milliseconds at most.
  */
 const TOGETHER_MS = 50;
 

@@ -27,7 +27,7 @@ type TimedReport = { readonly answer: 'status'; readonly timeMs: number } & Omit
   NodeReport,
   'clockDifferenceMs'
 >;
-/** SEAL: the facts as of the node's last vote. `voting`: the node is still that incarnation. */
+/** SEAL: the facts as of the node's last vote. `voting`: the node has not lost its data since. */
 export type SealReply = OrRefused<
   | ({ readonly answer: 'sealed' } & Omit<Promised, 'index'>)
   | { readonly answer: 'sealed-for'; readonly nextSet: string }

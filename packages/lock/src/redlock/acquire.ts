@@ -14,7 +14,7 @@ const SPLIT_MIN_MS = 50;
 
 export interface AcquisitionRequest extends BallotRequest {
   readonly ttlMs: number;
-  /** Null for a client that does not wait. */
+  /** The queue position that a refused waiter takes; null for a client that does not wait. */
   readonly position: QueuePosition | null;
 }
 
@@ -29,7 +29,7 @@ export interface Granted {
   readonly lastToken: bigint;
   /** On the runtime's monotonic clock. */
   readonly deadlineMs: number;
-  /** The number of followers that are next in the queue, so no other process is overtaken. */
+  /** The number of followers that are next in the queue, by the count of the nodes. */
   readonly followers: number;
   /** The nodes that were not asked, because the others decided. */
   readonly unasked: readonly number[];
@@ -39,7 +39,7 @@ export interface Granted {
 /**
  * One acquisition: takes the locks of all resources on a majority of the nodes, or none.
  *
- * 1. Asks the preferred majority: nodes that have answered in time before.
+ * 1. Asks the preferred majority: just as many nodes as needed, which answered in time before.
  * 2. If these nodes do not decide in time, asks the remaining ones.
  * 3. If the tokens of a majority differ, the nodes with lower ones store the highest one, by
  *    CONFIRM.

@@ -3,7 +3,7 @@ import { driftMs } from '../core/validity.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import { bringBack } from './extend.js';
 
-/** Milliseconds of the first pause between two tries, and of the longest. Each pause doubles. */
+/** The first and the longest pause between two tries, in milliseconds. Each is twice the last. */
 const RETRY_MIN_MS = 20;
 const RETRY_MAX_MS = 1_000;
 
@@ -53,7 +53,7 @@ export class Backfill {
     if (!this.#wasSent) this.#sendAfter(Math.min(LATE_MS, this.#leftMs / 4));
   }
 
-  /** @param ttlMs least time for which the nodes hold the lease; else for its remaining time */
+  /** @param ttlMs the nodes hold the lease for its remaining time, or for this time if longer */
   async send(ttlMs = 0): Promise<void> {
     this.end();
     if (this.#missing.length === 0 || (this.#isSending && ttlMs === 0)) return;

@@ -33,9 +33,9 @@ export interface HeldLockFacts {
   readonly token: bigint;
   /** On the runtime's monotonic clock. */
   readonly deadlineMs: number;
-  /** Null if all nodes were asked. */
+  /** Copies the lease to nodes that were not asked; null if all were asked. */
   readonly backfill: Backfill | null;
-  /** The waiters that are next in the queue. Each has the next higher token. */
+  /** The waiters that are next in the queue. The first one's token is `token + 1`, and so on. */
   readonly successors: readonly Successor[];
 }
 

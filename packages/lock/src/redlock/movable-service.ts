@@ -32,7 +32,7 @@ export class MovableService {
     this.transport = this.#moving ?? present.transport;
   }
 
-  /** The parts that serve now, as far as this process knows. */
+  /** The parts of the node set that serves now, as far as this process knows. */
   get served(): ServiceParts {
     return this.#moving?.isMoved && this.next ? this.next.served : this.present;
   }

@@ -22,7 +22,10 @@ import { HeldLock, handleOf } from './held-lock.js';
 import type { Readmissions } from './readmission.js';
 import type { ServiceTransport } from './set-acquisition.js';
 
-/** The Redlock algorithm over Redis nodes, with readmission and the wait queue. */
+/**
+ * The Redlock algorithm over Redis nodes, with the wait queue. It readmits nodes that lost their
+ * memory: only then may they vote again.
+ */
 export class RedlockTransport implements ServiceTransport, WaiterContext {
   readonly nodes: Nodes;
   readonly wakeUps: WakeUps;

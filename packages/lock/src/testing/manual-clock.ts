@@ -56,7 +56,7 @@ export class ManualClock implements Runtime {
   }
 }
 
-/** Resolves after everything that is ready to run, and what that makes ready at once. */
+/** Resolves after everything that is ready to run has run, with all that becomes ready by it. */
 function settled(): Promise<void> {
   const { soon } = systemRuntime;
   return new Promise((resolve) => soon(() => soon(resolve)));
