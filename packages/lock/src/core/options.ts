@@ -19,7 +19,8 @@ export interface RedlockOptions {
    * Milliseconds for which a node remembers the last token of a resource that nobody locks. It may
    * remember it for twice as long. At least `maxTtlMs`, at most 365 days.
    *
-   * If clients differ, the shortest counts. If memory is full, names are forgotten earlier.
+   * If clients set different times, the shortest counts. If memory is full, names are forgotten
+   * earlier.
    * Forgetting is safe: the next token then continues from the highest of all resources.
    * @default 300_000, or `maxTtlMs` if that is longer
    */

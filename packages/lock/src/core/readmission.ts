@@ -52,7 +52,7 @@ export interface Promised extends Voter {
   readonly longestMs: number;
 }
 
-/** The lower bound of tokens if no node, or no majority, remembers the earlier ones. */
+/** The lower bound of tokens if no node, or no majority, remembers the earlier tokens. */
 export interface Seed {
   readonly wallClockMs: number;
   /** Replaces the clock if no node remembers any token at all. */

@@ -97,7 +97,7 @@ export function isTaken(answers: readonly { readonly answer: string }[]): boolea
   return held >= majorityOf(answers.length);
 }
 
-/** Returns the reason why these votes are lost, if they are. */
+/** Returns the reason why an acquisition with these votes has failed. */
 export function lossReason(votes: readonly Vote[], majority: number): LossReason {
   const count = (answer: Vote['answer']): number =>
     votes.filter((vote) => vote.answer === answer).length;

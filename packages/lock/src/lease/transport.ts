@@ -22,7 +22,7 @@ export interface AcquireRequest {
  */
 export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
 
-/** A lock that the servers have granted: a `Lease` is made of it. */
+/** A lock that the servers have granted. The lock service makes a `Lease` of it. */
 export interface LockHandle {
   /** Sorted. */
   readonly resources: readonly string[];
@@ -31,7 +31,10 @@ export interface LockHandle {
   readonly deadlineMs: number;
   /** The random id of one acquisition, never used again. The servers hold the lock under it. */
   readonly owner: string;
-  /** Returns the owner id for other processes; after a hand-over, an id that holds nothing. */
+  /**
+   * Returns the owner id for other processes. If the lock was handed over to a waiter of this
+   * process, returns an id that holds nothing.
+   */
   share?(): string;
   /**
    * @returns the new deadline on the runtime's monotonic clock

@@ -2,7 +2,7 @@ import type { NodeAnswer } from '../core/answers.js';
 import type { Successor } from '../redlock/held-lock.js';
 import type { Runtime } from '../runtime/runtime.js';
 
-/** The maximum number of successors in this process before the nodes are asked again. */
+/** The maximum number of hand-overs within this process before the nodes are asked again. */
 const FOLLOWERS_MAX = 16;
 /**
  * Two processes hardly ever have the same id. If they do, waiters may be served a little out of

@@ -91,7 +91,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     return resources.length === 1 && ttlMs === leaseMs;
   }
 
-  /** Takes the lock of another waiter of this process. */
+  /** Receives the lock of a holder in this process. */
   handOver(handle: HeldLock): void {
     this.#handedOver = handle;
     this.#isQueued = false;
@@ -184,7 +184,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     return handle;
   }
 
-  /** The answer of the nodes, or a refusal as soon as the lock is handed over. */
+  /** The answer of the nodes, or a refusal as soon as the lock is handed over to this waiter. */
   #unlessHandedOver(asked: Promise<AcquireFailure | null>): Promise<AcquireFailure | null> {
     return new Promise((resolve) => {
       this.#onHandOver = () => resolve(HANDED_OVER);

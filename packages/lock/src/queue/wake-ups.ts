@@ -42,7 +42,7 @@ export class WakeUps {
     this.#runtime = runtime;
   }
 
-  /** The number of nodes that are subscribed. */
+  /** The number of nodes to whose channel this process is subscribed. */
   get subscribedCount(): number {
     return this.#connections?.listening.size ?? 0;
   }

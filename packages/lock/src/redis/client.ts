@@ -29,7 +29,7 @@ export interface NodeClient {
   /**
    * Opens another connection, which listens to one channel.
    *
-   * @returns closes that connection; null if the client cannot make another one
+   * @returns a function that closes that connection; null if the client cannot make another one
    */
   subscribe(channel: string, listener: ChannelListener): (() => void) | null;
   /**
@@ -37,7 +37,7 @@ export interface NodeClient {
    * to the sharded channel of this name. Absent if `subscribe` listens to that channel, too, or if
    * the client cannot.
    *
-   * @returns closes that connection; null if the client does not know the server
+   * @returns a function that closes that connection; null if the client does not know the server
    */
   subscribeSharded?(channel: string, listener: ShardedListener): (() => void) | null;
 }

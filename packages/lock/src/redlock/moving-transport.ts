@@ -100,7 +100,7 @@ export class MovingTransport implements ServiceTransport {
     await Promise.all([this.#present.close(), this.next.close()]);
   }
 
-  /** A lease of the present set, which the next set holds after the move. */
+  /** Adapts a lease of the present set. After the move, its calls go to the next set. */
   followed(
     result: AcquisitionResult<RaisableHandle> & { readonly ok: true },
   ): AcquisitionResult<RaisableHandle> {
@@ -122,7 +122,7 @@ export class MovingTransport implements ServiceTransport {
           // set.
           return { ...raised, reason: 'no-quorum', hint: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
         },
-        // By the handle: it may hand the lock over to a waiter of this process.
+        // The handle's own release may hand the lock over to a waiter of this process.
         release: () => this.releaseBy(() => handle.release(), resources, owner),
       },
     };

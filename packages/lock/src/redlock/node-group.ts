@@ -67,7 +67,7 @@ export class NodeGroup {
   /**
    * The nodes under this `keyPrefix`.
    *
-   * @param members the list of names that each node stores, and refuses clients with another list
+   * @param members the list of names that each node stores. It refuses clients with another list
    */
   nodes(options: ResolvedOptions, members: readonly string[]): readonly RedisNode[] {
     return this.#named.map((node) => {

@@ -21,7 +21,8 @@ import { VirtualTransport } from './virtual-transport.js';
 
 export interface RedlockGroupsConfig extends RedlockOptions {
   /**
-   * The number of virtual services, 2 to 4,096. It never changes: choose 64 unless you know better.
+   * The number of virtual services, 2 to 4,096. It can never be changed later: choose 64 unless you
+   * know better.
    */
   readonly virtualServices: number;
   /** The nodes of each group, by the name of the group: as `nodes` of `Redlock`. */

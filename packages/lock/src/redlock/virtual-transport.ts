@@ -17,7 +17,7 @@ function serviceOf(resource: string, count: number): number {
 
 /** The transports of the virtual services that are in use. */
 export interface ServiceTransports {
-  /** That of this virtual service, which the first call opens. */
+  /** Returns the transport of this virtual service. The first call opens it. */
   of(service: number): ServiceTransport;
   all(): readonly ServiceTransport[];
 }

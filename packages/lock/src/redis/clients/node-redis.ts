@@ -79,7 +79,7 @@ export class NodeRedisAdapter implements NodeClient {
   readonly isOrdered: boolean;
   /** The owner's client, with our settings for each command. */
   readonly #client: Client;
-  /** `sendCommand` is the cheapest call, but leaves out the owner's prefix of all keys. */
+  /** Null if `sendCommand`, the cheapest call, cannot be used: it adds no key prefix. */
   readonly #single: (Client & SingleClient) | null;
   readonly #connection: Connection;
 

@@ -23,7 +23,8 @@
 -- - replies:
 --   - {'granted', token, voter}; for a waiter, also the number of followers that are next. `voter`
 --     is the place of the node's vote text; see `voters` in node.lua
---   - {'held', remaining (ms), time (ms)}
+--   - {'held', remaining (ms), time (ms)}: the time until the last of the locks, or of their first
+--     waiters' positions, ends; then the node's clock
 --   - {'not-voting'} | {'ttl-too-long', max_ttl} | {'token-exhausted'} | a mismatch, see node.lua
 commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channel, grace_ms, followers_max, process_id,
   together_ms)
