@@ -245,39 +245,24 @@ describe('a move to other nodes', () => {
 
   test('goes on if a rival move has sealed a minority of the nodes, and then the rival is refused', async () => {
     const token = await tokenOf(lockOf(first()));
-    const third = { keyPrefix: `{${id}/4}:`, servers: [1, 2, 4] };
-    const late = Promise.withResolvers<void>();
-    /**
-     * Loses every SEAL to n0, and delays those to the node `at`. So each move seals one node first.
-     */
-    const far = (at: number) => (client: Redis) => {
-      const send = client.evalsha.bind(client);
-      const portOf = (server: number) => service.nodes[server]?.port;
-      client.evalsha = async (...values: unknown[]): Promise<unknown> => {
-        if (values[0] === SEAL && client.options.port === portOf(0)) throw new Error('lost');
-        if (values[0] === SEAL && client.options.port === portOf(at)) await late.promise;
-        return Reflect.apply(send, client, values);
-      };
-      return client;
-    };
-    const moving = [
-      lockOf(first(), second(), nodesOf(first(), far(2))).move(),
-      lockOf(first(), third, nodesOf(first(), far(1))).move(),
-    ];
-    const admins = [connect(1), connect(2)];
-    await until(async () => {
-      const key = `${first().keyPrefix}node`;
-      const sealed = await Promise.all(admins.map((admin) => admin.hexists(key, 'next_set')));
-      return sealed.every((one) => one === 1);
-    });
-    late.resolve();
-    expect(await Promise.all(moving)).toMatchObject([{ state: 'begun' }, { state: 'begun' }]);
+    const third = await sealedByRivals();
     await move(lockOf(first(), second()));
     expect(await lockOf(first(), third).move({ force: true })).toMatchObject({
       state: 'refused',
       reason: expect.stringContaining('moves to'),
     });
     expect(await tokenOf(lockOf(first(), second()))).toBeGreaterThan(token);
+  });
+
+  test('cannot be forced while a node is sealed for a rival move, because that node may know more tokens and leases', async () => {
+    await lockOf(first()).readmit();
+    await sealedByRivals();
+    // Without memory, n0 has no vote. So only one node has voted when it was sealed for this move.
+    await connect(0).del(`${first().keyPrefix}node`);
+    expect(await lockOf(first(), second()).move({ force: true })).toMatchObject({
+      state: 'begun',
+      reason: expect.stringContaining('too few nodes of the present set are sealed'),
+    });
   });
 
   test('that has not sealed a node yet keeps the next set from granting locks by itself', async () => {
@@ -292,6 +277,41 @@ describe('a move to other nodes', () => {
 
 const { sha1: RELEASE } = scriptFor([{ command: { name: 'release' } }]);
 const { sha1: SEAL } = scriptFor([{ command: { name: 'seal' } }]);
+
+/**
+ * Begins two moves of the first set, one to the second set and one to a third set. Each seals one
+ * node, and none seals n0. Returns the third set.
+ */
+async function sealedByRivals(): Promise<SetPlan> {
+  const third = { keyPrefix: `{${id}/4}:`, servers: [1, 2, 4] };
+  const late = Promise.withResolvers<void>();
+  /**
+   * Loses every SEAL to n0, and delays those to the node `at`. So each move seals one node first.
+   */
+  const far = (at: number) => (client: Redis) => {
+    const send = client.evalsha.bind(client);
+    const portOf = (server: number) => service.nodes[server]?.port;
+    client.evalsha = async (...values: unknown[]): Promise<unknown> => {
+      if (values[0] === SEAL && client.options.port === portOf(0)) throw new Error('lost');
+      if (values[0] === SEAL && client.options.port === portOf(at)) await late.promise;
+      return Reflect.apply(send, client, values);
+    };
+    return client;
+  };
+  const moving = [
+    lockOf(first(), second(), nodesOf(first(), far(2))).move(),
+    lockOf(first(), third, nodesOf(first(), far(1))).move(),
+  ];
+  const admins = [connect(1), connect(2)];
+  await until(async () => {
+    const key = `${first().keyPrefix}node`;
+    const sealed = await Promise.all(admins.map((admin) => admin.hexists(key, 'next_set')));
+    return sealed.every((one) => one === 1);
+  });
+  late.resolve();
+  expect(await Promise.all(moving)).toMatchObject([{ state: 'begun' }, { state: 'begun' }]);
+  return third;
+}
 
 /**
  * The configuration of a process that ends after this number of requests; if that is infinite, at
