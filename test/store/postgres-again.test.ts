@@ -153,6 +153,30 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
   });
 });
 
+test("an extended lease raises the limits of its transaction again, but not above the session's own", async () => {
+  const settings = (await hasLimit())
+    ? ['transaction_timeout', 'tcp_user_timeout']
+    : ['idle_in_transaction_session_timeout', 'statement_timeout', 'tcp_user_timeout'];
+  const limitsMs = async (ownMs: number): Promise<readonly number[]> => {
+    for (const setting of settings) await one.query(`SET ${setting} = ${ownMs}`);
+    let remainingMs = 2_000;
+    return store.transaction(
+      { ...fence, lease: { remainingMs: () => remainingMs } },
+      async (tx) => {
+        remainingMs = 50_000;
+        await tx.query('SELECT 1');
+        const { rows } = await tx.query<{ name: string; setting: string }>(
+          'SELECT name, setting FROM pg_settings WHERE name = ANY ($1)',
+          [settings],
+        );
+        return settings.map((name) => Number(rows.find((row) => row.name === name)?.setting));
+      },
+    );
+  };
+  for (const limitMs of await limitsMs(0)) expect(limitMs).toBeGreaterThan(40_000);
+  for (const limitMs of await limitsMs(9_000)) expect(limitMs).toBeLessThanOrEqual(9_000);
+});
+
 test('a query that only reads takes no transaction id', async () => {
   await ledger.store.claim(fence);
   for (let i = 0; i < 3; i++) {

@@ -231,19 +231,31 @@ AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 100
 -- Limits the rest of the transaction. When the time is over, the server ends it and its session.
 -- Servers before PostgreSQL 17 have no such limit. There, each statement and each pause between two
 -- statements is limited. tcp_user_timeout ends a connection whose client takes no more rows.
+--
+-- A later call may raise the limits again, up to those that the session had before the first call.
+-- The transaction keeps these in `fenced.limits`, because the settings themselves are replaced.
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  is_whole CONSTANT boolean := current_setting('server_version_num')::integer >= 170000;
+  main CONSTANT text := CASE WHEN is_whole THEN 'transaction_timeout'
+    ELSE 'idle_in_transaction_session_timeout' END;
+  most CONSTANT integer := 2147483647;
+  own integer[] := nullif(current_setting('fenced.limits', true), '');
 BEGIN
-  -- Unlike the other settings, tcp_user_timeout is shown without a unit.
-  PERFORM set_config('tcp_user_timeout',
-    least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
-  IF current_setting('server_version_num')::integer >= 170000 THEN
+  IF own IS NULL THEN
+    -- Unlike the other settings, tcp_user_timeout is shown without a unit.
+    own := ARRAY[coalesce(nullif(current_setting('tcp_user_timeout')::integer, 0), most),
+      fenced.stricter(main, most)::integer, fenced.stricter('statement_timeout', most)::integer];
+    PERFORM set_config('fenced.limits', own::text, true);
+  END IF;
+  PERFORM set_config('tcp_user_timeout', least(ms, own[1])::text, true);
+  IF is_whole THEN
     -- A running timer ignores another value, so it is stopped first.
-    PERFORM set_config('transaction_timeout', '0', true),
-      set_config('transaction_timeout', ms::text, true);
+    PERFORM set_config(main, '0', true), set_config(main, least(ms, own[2])::text, true);
   ELSE
-    PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true),
-      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true);
+    PERFORM set_config(main, least(ms, own[2])::text, true),
+      set_config('statement_timeout', least(ms, own[3])::text, true);
   END IF;
 END
 $$;
