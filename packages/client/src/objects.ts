@@ -157,7 +157,7 @@ export class GatewayObjects implements Objects {
 
   /**
    * As `getStream` of `FencedS3`. If the object is damaged, or the answer is cut off, the stream
-   * ends with {@link StoreUnavailableError}.
+   * ends with `StoreUnavailableError`.
    */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     checkRead(options, 'claimAndGetStream');
