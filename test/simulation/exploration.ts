@@ -1,5 +1,6 @@
 import { Worker } from 'node:worker_threads';
-import type { Counts, Finding, Message, Task } from './explorer.ts';
+import { type Counts, NO_COUNTS } from './counts.ts';
+import type { Finding, Message, Task } from './explorer.ts';
 
 export interface Exploration extends Counts {
   /** The first violation; null if every world kept the invariants. */
@@ -11,24 +12,12 @@ export interface ExploreOptions extends Omit<Task, 'stride'> {
   readonly onProgress?: (counts: Counts) => void;
 }
 
-const COUNTED = [
-  ...(['seeds', 'steps', 'acquisitions', 'readmissions'] as const),
-  ...(['writeBacks', 'moves', 'carried', 'excepted'] as const),
-];
+const COUNTED = Object.keys(NO_COUNTS) as (keyof Counts)[];
 
 /** Runs `count` worlds from `firstSeed` on, until one violates an invariant. */
 export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { workers, firstSeed, count, onProgress, ...world } = options;
-  const total = {
-    seeds: 0,
-    steps: 0,
-    acquisitions: 0,
-    readmissions: 0,
-    writeBacks: 0,
-    moves: 0,
-    carried: 0,
-    excepted: 0,
-  };
+  const total: Record<keyof Counts, number> = { ...NO_COUNTS };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {
     const own = { firstSeed: firstSeed + at, count: count - at, stride: workers };

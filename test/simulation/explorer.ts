@@ -1,5 +1,6 @@
 // One worker thread: runs every `stride`th world from a seed on, until one violates an invariant.
 import { parentPort, workerData } from 'node:worker_threads';
+import { type Counts, NO_COUNTS } from './counts.ts';
 import { mutantNamed } from './mutant-list.ts';
 import { runFromSources } from './sources.ts';
 
@@ -15,19 +16,6 @@ export interface Task {
   readonly moves: boolean;
   /** True for short worlds. */
   readonly short: boolean;
-}
-
-export interface Counts {
-  readonly seeds: number;
-  readonly steps: number;
-  readonly acquisitions: number;
-  readonly readmissions: number;
-  readonly writeBacks: number;
-  /** Worlds in which the next node set serves at the end. */
-  readonly moves: number;
-  readonly carried: number;
-  /** Extensions after a later lease that a rule excuses; see `History.extend`. */
-  readonly excepted: number;
 }
 
 export interface Finding {
@@ -51,17 +39,7 @@ const { simulate } = await import('./world.ts');
 const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
-const none: Counts = {
-  seeds: 0,
-  steps: 0,
-  acquisitions: 0,
-  readmissions: 0,
-  writeBacks: 0,
-  moves: 0,
-  carried: 0,
-  excepted: 0,
-};
-let counts = none;
+let counts = NO_COUNTS;
 for (let at = 0; at < task.count; at += task.stride) {
   const { moves, short } = task;
   const options = { ...mutant?.world, flaws, without: new Set(task.without), moves, short };
@@ -91,7 +69,7 @@ report();
 
 function report(): void {
   post({ kind: 'lived', counts });
-  counts = none;
+  counts = NO_COUNTS;
 }
 
 function post(message: Message): void {

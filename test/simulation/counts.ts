@@ -1,0 +1,24 @@
+/** The numbers that an exploration counts, over all of its worlds. */
+export interface Counts {
+  readonly seeds: number;
+  readonly steps: number;
+  readonly acquisitions: number;
+  readonly readmissions: number;
+  readonly writeBacks: number;
+  /** Worlds in which the next node set serves at the end. */
+  readonly moves: number;
+  readonly carried: number;
+  /** Extensions after a later lease that a rule excuses; see `History.extend`. */
+  readonly excepted: number;
+}
+
+export const NO_COUNTS: Counts = {
+  seeds: 0,
+  steps: 0,
+  acquisitions: 0,
+  readmissions: 0,
+  writeBacks: 0,
+  moves: 0,
+  carried: 0,
+  excepted: 0,
+};
