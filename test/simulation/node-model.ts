@@ -1,3 +1,4 @@
+import { isLater } from '../../packages/lock/src/core/quorum.ts';
 import { eachOf } from '../../packages/lock/src/redis/batch-encoding.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
@@ -412,7 +413,7 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
   const highest = tokenText(Math.max(restored, Number(field('max') ?? '0')));
   const known = incarnationsIn(roster);
   for (const [at, one] of incarnationsIn(field('roster') ?? '').entries()) {
-    if (one.generation > (known[at]?.generation ?? 0)) known[at] = one;
+    if (isLater(one, known[at] ?? { generation: 0, incarnation: '' })) known[at] = one;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
   noteRoster(

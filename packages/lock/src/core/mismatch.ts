@@ -6,7 +6,7 @@ import { majorityOf } from './quorum.js';
  * Version of what the nodes keep: keys, fields, lock records and what a vote means. Clients of
  * different storage versions refuse each other's nodes; see docs/storage-versions.md.
  */
-export const STORAGE_VERSION = 2;
+export const STORAGE_VERSION = 3;
 
 /** The failure codes if nodes with another configuration leave no majority. */
 export type Mismatch = 'config-mismatch' | 'wrong-version';

@@ -1,6 +1,14 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { consistentQuorum, majorityOf, outlivedIn, supersededIn, type Voter } from './quorum.js';
+import {
+  consistentQuorum,
+  isLater,
+  knowsLater,
+  majorityOf,
+  outlivedIn,
+  supersededIn,
+  type Voter,
+} from './quorum.js';
 
 test.each([
   [1, 1],
@@ -24,6 +32,18 @@ const incarnation = fc.record({
   generation: fc.integer({ min: 0, max: 2 }),
   incarnation: fc.constantFrom('x', 'y', 'z'),
 });
+test('of two different incarnations of a node, exactly one is later; a vote that it outlives is void', () => {
+  fc.assert(
+    fc.property(incarnation, incarnation, incarnation, (x, y, z) => {
+      const isSame = x.generation === y.generation && x.incarnation === y.incarnation;
+      expect(Number(isLater(x, y)) + Number(isLater(y, x))).toBe(isSame ? 0 : 1);
+      if (isLater(x, y) && isLater(y, z)) expect(isLater(x, z)).toBe(true);
+      if (isLater(x, y)) expect(knowsLater({ roster: [x] }, y, 0)).toBe(true);
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
 const voters = fc.integer({ min: 1, max: 5 }).chain((nodeCount) =>
   fc.tuple(
     ...Array.from({ length: nodeCount }, (_, index) =>

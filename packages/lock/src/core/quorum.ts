@@ -21,6 +21,19 @@ export interface Incarnation {
   readonly incarnation: string;
 }
 
+/**
+ * True if `one` is later than `other`: the order of all incarnations of a node. Two clients may
+ * nominate different incarnations under one generation, so the names decide ties. Names are ASCII,
+ * and compare byte by byte, as in roster.lua.
+ *
+ * Invariant: of two different entries of a node, one is later. So all nodes and clients that merge
+ * the same rosters keep the same entry, and none loses one that a majority has promised.
+ */
+export function isLater(one: Incarnation, other: Incarnation): boolean {
+  if (one.generation !== other.generation) return one.generation > other.generation;
+  return one.incarnation > other.incarnation;
+}
+
 /** The latest known incarnation of every node, in the order of the sorted names. */
 export type Roster = readonly Incarnation[];
 
@@ -77,7 +90,9 @@ function agree(x: Voter, y: Voter): boolean {
 
 /**
  * True if `one` knows a later incarnation of node `index` than `other`, or a later generation of
- * the same incarnation. The vote of `other` is then superseded.
+ * the same incarnation. The vote of `other` is then superseded. If another incarnation has the same
+ * generation, the vote is void whichever name is higher. That is stricter than `isLater`, which
+ * suffices for tokens: it makes clients readmit one of the two under a generation of its own.
  */
 export function knowsLater(one: Pick<Voter, 'roster'>, other: Incarnation, index: number): boolean {
   const known = one.roster[index];

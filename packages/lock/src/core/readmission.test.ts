@@ -120,6 +120,24 @@ test('the promise of an old incarnation does not count if another node knows its
   expect(planReadmission(gathering, promises, 3, seed)).toBeNull();
 });
 
+test('of two incarnations under one generation, a readmitted node takes the same one from every majority', () => {
+  const gathering = { nominations: [{ index: 1, ...life('b', 8) }], everybody: null };
+  const [e2, e3] = [life('e2', 4), life('e3', 4)];
+  const roster = (e: Incarnation) => [life('a', 3), life('b', 8), life('c', 3), life('d', 3), e];
+  const voters = [
+    [e2, e2, e3],
+    [e3, e2, e2],
+    [e3, e3, e2],
+  ].map(([a = none, c = none, d = none]) => [
+    promised(0, voter('a', 3, roster(a))),
+    promised(2, voter('c', 3, roster(c))),
+    promised(3, voter('d', 3, roster(d))),
+  ]);
+  for (const promises of voters) {
+    expect(planReadmission(gathering, promises, 5, seed)?.roster).toEqual(roster(e3));
+  }
+});
+
 function firstStart(known: Partial<Inspection>, firstToken: bigint | null) {
   const seen = [blank('a', known), blank('b'), blank('c')];
   const gathering = planGathering(seen, seed);

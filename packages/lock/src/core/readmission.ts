@@ -1,6 +1,7 @@
 import {
   consistentQuorum,
   type Incarnation,
+  isLater,
   majorityOf,
   outlivedIn,
   type Roster,
@@ -178,7 +179,7 @@ export function planReadmission(
       ...nominations.filter((one) => one.index === index),
     ]
       .map(({ generation, incarnation }) => ({ generation, incarnation }))
-      .reduce((latest, one) => (one.generation > latest.generation ? one : latest));
+      .reduce((latest, one) => (isLater(one, latest) ? one : latest));
   return {
     floor: max > seeded ? max : seeded,
     roster: Array.from({ length: nodeCount }, (_, index) => latestOf(index)),

@@ -39,7 +39,7 @@ commands.admit = function(_, _, history, incarnation, generation, roster, floor,
   local highest = token_text(math.max(tonumber(floor), tonumber(fields[5] or '0')))
   local known = incarnations_in(roster)
   for place, one in ipairs(incarnations_in(fields[6] or '')) do
-    if one.generation > known[place].generation then known[place] = one end
+    if is_later(one, known[place]) then known[place] = one end
   end
   note_roster(generation, incarnation, roster_text(known), name, names)
   redis.call('HSET', NODE, 'history', history, 'generation', generation, 'floor', highest, 'max', highest,

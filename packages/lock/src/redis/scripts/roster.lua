@@ -8,6 +8,19 @@ local function incarnations_in(roster)
   return list
 end
 
+-- Returns whether `one` is later than `other`: the order of all incarnations of a node, as isLater
+-- in core/quorum.ts. The generation decides, then the name, byte by byte. Lua's own comparison of
+-- strings depends on the server's locale, which may differ between nodes.
+local function is_later(one, other)
+  if one.generation ~= other.generation then return one.generation > other.generation end
+  local name, other_name = one.incarnation, other.incarnation
+  for at = 1, math.min(#name, #other_name) do
+    local byte, other_byte = string.byte(name, at), string.byte(other_name, at)
+    if byte ~= other_byte then return byte > other_byte end
+  end
+  return #name > #other_name
+end
+
 local function roster_text(list)
   local parts = {}
   for place, one in ipairs(list) do parts[place] = digits(one.generation) .. ':' .. one.incarnation end
