@@ -8,6 +8,7 @@ import { until } from './harness/redlock-nodes.js';
 import { LockWorld, type Side } from './harness/world.js';
 
 const HOLDER = new URL('./harness/holder-child.ts', import.meta.url);
+const SLEEPER = new URL('./harness/sleeping-child.ts', import.meta.url);
 /** Far longer than a test may last. */
 const TTL_MS = 60_000;
 
@@ -41,6 +42,30 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     ]);
     expect(next.token).toBeGreaterThan(BigInt((told[0] as { held: string }).held));
     next.ensure();
+  });
+
+  test('a process whose machine slept past its deadline knows it at its next statement, and hands nothing over', async () => {
+    const told: { held?: string; next?: string; remainingMs?: number }[] = [];
+    const ports = world.servers.map(({ port }) => port);
+    await using holder = await WorkerProcess.start(SLEEPER, {
+      args: [JSON.stringify({ ports, keyPrefix: world.keyPrefix })],
+      stopAt: { file: SLEEPER, text: 'const remainingMs = lease.remainingMs();' },
+      onLine: (line) => told.push(JSON.parse(line)),
+    });
+    await until(() => told.length === 1);
+    await world.untilWaiting(1);
+    process.kill(holder.pid, 'SIGUSR1');
+    await holder.reachedStop();
+    await holder.pause();
+    const side = await world.connected();
+    const other = await side.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
+    await holder.wake();
+    await other.release();
+    await holder.exited;
+    const [{ held = '' } = {}, { next = '', remainingMs } = {}] = told;
+    expect(remainingMs).toBe(0);
+    expect(other.token).toBeGreaterThan(BigInt(held));
+    expect(BigInt(next)).toBeGreaterThan(other.token);
   });
 
   test('the signal of a holder that is cut off aborts at its deadline, before another has the lock (RedLock.net#92, redisson#3636, redlock#309)', async () => {

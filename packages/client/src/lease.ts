@@ -4,6 +4,12 @@ import type { Runtime } from './runtime.js';
 /** `unknown`: no gateway answered, or too few lock nodes. The lease then ends by itself. */
 export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
 
+/**
+ * The longest time for which a timer runs. Timers stand still while the machine sleeps, so a longer
+ * one would tell the holder too late.
+ */
+const TIMER_MAX_MS = 1_000;
+
 /** The answer that granted or extended a lease. */
 export interface Granted {
   readonly leaseId: string;
@@ -159,9 +165,10 @@ export class GatewayLease implements AsyncDisposable {
   #watch(): void {
     this.#cancelTimer();
     const { runtime } = this.#client;
-    const delayMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    const leftMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    const delayMs = Math.min(leftMs, TIMER_MAX_MS);
     this.#cancelTimer = runtime.after(delayMs, () => {
-      // Timers may fire a little early by the monotonic clock.
+      // The timer may not be the last one. And it may fire a little before its time.
       if (this.remainingMs() > 0) this.#watch();
     });
   }

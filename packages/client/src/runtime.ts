@@ -1,6 +1,9 @@
+import { platform, uptime } from 'node:os';
+import { machineClock } from './machine-clock.js';
+
 /** The source of time and chance. Tests pass their own. */
 export interface Runtime {
-  /** Monotonic milliseconds. */
+  /** Monotonic milliseconds, also of the time that the machine sleeps. */
   nowMs(): number;
   /**
    * Calls back once after `delayMs`, unless the returned function is called before. The timer keeps
@@ -14,7 +17,11 @@ export interface Runtime {
 }
 
 export const systemRuntime: Runtime = {
-  nowMs: () => performance.now(),
+  nowMs: machineClock({
+    monotonicMs: () => performance.now(),
+    wallMs: () => Date.now(),
+    uptimeMs: platform() === 'linux' ? () => uptime() * 1_000 : () => performance.now(),
+  }),
   after: (delayMs, callback) => {
     const timer = setTimeout(callback, delayMs);
     timer.unref();

@@ -9,7 +9,7 @@ import { redisOptions } from '../redis.js';
 import { durationMs } from '../run/duration.js';
 import { GuardedCommand, GuardLostError } from '../run/guarded-command.js';
 import { LOCK_USAGE, lockOptions, withLock } from '../run/lock-service.js';
-import { asleepMs, machineMs } from '../run/machine-clock.js';
+import { machineMs } from '../run/machine-clock.js';
 import type { Ended } from '../run/orders.js';
 import type { RunLease, RunLock } from '../run/run-lock.js';
 import { Signals } from '../run/signals.js';
@@ -87,7 +87,6 @@ async function runUnder(lock: RunLock, settings: Settings): Promise<number> {
   const { resource, ttlMs, waitMs, graceMs, command } = settings;
   using signals = new Signals();
   using guarded = await GuardedCommand.ready();
-  const grant = new GrantClock(ttlMs);
   let lease: RunLease;
   try {
     signals.interrupted.throwIfAborted();
@@ -98,7 +97,7 @@ async function runUnder(lock: RunLock, settings: Settings): Promise<number> {
   }
   const extending = new AbortController();
   const env = environment(resource, lease);
-  const running = guarded.run({ command, env, deadlineMs: grant.deadlineMs(lease), graceMs });
+  const running = guarded.run({ command, env, deadlineMs: deadlineMsOf(lease, ttlMs), graceMs });
   signals.forwardTo((signal) => guarded.signal(signal));
   void extendUntil(extending.signal, lease, ttlMs, guarded);
   const outcome = await running.catch((error: Error) => error);
@@ -132,36 +131,21 @@ async function extendUntil(
   let isFailing = false;
   const pause = (): Promise<unknown> => sleep(everyMs, undefined, { signal }).catch(() => {});
   for (await pause(); !signal.aborted; await pause()) {
-    const grant = new GrantClock(ttlMs);
     const late = sleep(everyMs, 'late' as const, { signal, ref: false });
     const error = await Promise.race([lease.extend(ttlMs), late]).catch((failure) => failure);
     if (signal.aborted) return;
     if (error === undefined || lease.remainingMs() === 0)
-      guarded.setDeadline(grant.deadlineMs(lease));
+      guarded.setDeadline(deadlineMsOf(lease, ttlMs));
     if (error !== undefined && !isFailing)
       complain(`the lease could not be extended: ${error.message ?? 'no answer yet'}`);
     isFailing = error !== undefined;
   }
 }
 
-/**
- * Measures the time for which the machine slept during a request for a lease. The lease's own clock
- * stands still in that time.
- */
-class GrantClock {
-  readonly #ttlMs: number;
-  readonly #asleepMs = asleepMs();
-
-  constructor(ttlMs: number) {
-    this.#ttlMs = ttlMs;
-  }
-
-  /** The time by which the command must have ended, in milliseconds of `machineMs`. */
-  deadlineMs(lease: RunLease): number {
-    const sleptMs = asleepMs() - this.#asleepMs;
-    const marginMs = Math.max(MARGIN_MIN_MS, MARGIN_RATIO * this.#ttlMs);
-    return machineMs() + lease.remainingMs() - sleptMs - marginMs;
-  }
+/** The time by which the command must have ended, in milliseconds of `machineMs`. */
+function deadlineMsOf(lease: RunLease, ttlMs: number): number {
+  const marginMs = Math.max(MARGIN_MIN_MS, MARGIN_RATIO * ttlMs);
+  return machineMs() + lease.remainingMs() - marginMs;
 }
 
 function environment(resource: string, lease: RunLease): Readonly<Record<string, string>> {

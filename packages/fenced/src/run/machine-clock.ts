@@ -9,11 +9,3 @@ export function machineMs(): number {
   if (process.platform === 'linux') return uptime() * 1_000;
   return Number(process.hrtime.bigint()) / 1e6;
 }
-
-/**
- * Milliseconds that the machine has slept since some fixed moment. The clock of a lease does not
- * count them.
- */
-export function asleepMs(): number {
-  return machineMs() - performance.now();
-}

@@ -8,12 +8,14 @@ import type { LockHandle } from './transport.js';
 class ManualRuntime implements Runtime {
   now = 0;
   timers: (() => void)[] = [];
+  readonly delaysMs: number[] = [];
   nowMs = (): number => this.now;
   wallClockMs = (): number => 0;
   random = (): number => 0;
   uniqueId = (): string => 'id';
   soon = (callback: () => void): void => callback();
-  after = (_: number, callback: () => void): (() => void) => {
+  after = (delayMs: number, callback: () => void): (() => void) => {
+    this.delaysMs.push(delayMs);
     this.timers.push(callback);
     return () => {
       this.timers = this.timers.filter((timer) => timer !== callback);
@@ -53,6 +55,15 @@ test('a timer that fires before the deadline is set again, and does not end the 
   runtime.timers.shift()?.();
   expect(signal.aborted).toBe(false);
   runtime.now = 1_000;
+  runtime.timers.shift()?.();
+  expect(signal.aborted).toBe(true);
+});
+
+test('after a sleep of the machine, in which timers stand still, a signal aborts within a second', () => {
+  const runtime = new ManualRuntime();
+  const { signal } = lease(runtime, { deadlineMs: 60_000 });
+  expect(runtime.delaysMs).toEqual([1_000]);
+  runtime.now = 90_000;
   runtime.timers.shift()?.();
   expect(signal.aborted).toBe(true);
 });

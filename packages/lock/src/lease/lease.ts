@@ -27,6 +27,12 @@ interface HoldLimit {
   readonly maxHoldMs: number;
 }
 
+/**
+ * The longest time for which a timer runs. Timers stand still while the machine sleeps, so a longer
+ * one would tell the holder too late.
+ */
+const TIMER_MAX_MS = 1_000;
+
 const noLimit: HoldLimit = {
   endMs: Number.POSITIVE_INFINITY,
   maxHoldMs: Number.POSITIVE_INFINITY,
@@ -201,7 +207,8 @@ export class LocalLease implements AsyncDisposable {
   #watchDeadline(): void {
     this.#cancelTimer?.();
     const { runtime } = this.#context;
-    const delayMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    const leftMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    const delayMs = Math.min(leftMs, TIMER_MAX_MS);
     this.#cancelTimer = runtime.after(delayMs, () => this.#onTimer(), 'background');
   }
 
@@ -209,7 +216,7 @@ export class LocalLease implements AsyncDisposable {
     return Math.min(this.#deadlineMs, this.#limit.endMs);
   }
 
-  // A timer may fire a little before its time on the monotonic clock.
+  // The timer may not be the last one. And it may fire a little before its time.
   #onTimer(): void {
     if (this.remainingMs() > 0) this.#watchDeadline();
   }

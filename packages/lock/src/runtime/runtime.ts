@@ -1,10 +1,15 @@
 import { randomUUID } from 'node:crypto';
+import { platform, uptime } from 'node:os';
 import { LockArgumentError } from '../core/errors.js';
 import { checkFields } from '../core/options.js';
+import { machineClock } from './machine-clock.js';
 
 /** The source of time and chance. Nothing else in this package reads a clock. */
 export interface Runtime {
-  /** Monotonic milliseconds: for durations, deadlines and validity. */
+  /**
+   * Monotonic milliseconds, also of the time that the machine sleeps: for durations, deadlines and
+   * validity.
+   */
   nowMs(): number;
   /** Milliseconds since 1970, which may jump: for first tokens, enqueue times and reports. */
   wallClockMs(): number;
@@ -26,7 +31,11 @@ export interface Runtime {
 }
 
 export const systemRuntime: Runtime = {
-  nowMs: () => performance.now(),
+  nowMs: machineClock({
+    monotonicMs: () => performance.now(),
+    wallMs: () => Date.now(),
+    uptimeMs: platform() === 'linux' ? () => uptime() * 1_000 : () => performance.now(),
+  }),
   wallClockMs: () => Date.now(),
   random: () => Math.random(),
   uniqueId: () => randomUUID(),

@@ -83,6 +83,10 @@ export function createHash(): { update(text: string): { digest(): string } } {
 
 export const randomUUID = (): string => crypto.randomUUID();
 
+/** The part of `node:os` that the client uses. No simulated machine sleeps. */
+export const platform = (): string => 'browser';
+export const uptime = (): number => performance.now() / 1_000;
+
 /** `node:diagnostics_channel` without a subscriber: nothing asks for a channel. */
 export const hasSubscribers = (): boolean => false;
 export const channel = undefined;
