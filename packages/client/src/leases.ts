@@ -277,6 +277,7 @@ export class Leases implements LeaseClient {
             leaseId === null ? 'lease-sets' : `lease-sets/${leaseId}/extend`,
             ...([{ resources, ...times }, signal] as const),
           );
+    const receivedMs = this.runtime.nowMs();
     const answer = (await response.json()) as Answer;
     const { token: signed = '', tokens = [{ resource, token: signed }] } = answer;
     let token = 0n;
@@ -285,9 +286,7 @@ export class Leases implements LeaseClient {
       token,
       leaseId: answer.leaseId,
       signedTokens: new Map(tokens.map((one) => [one.resource, one.token])),
-      // Invariant: never later than the true deadline. The answer cannot have left the gateway
-      // before `sentMs + elapsedMs`.
-      deadlineMs: sentMs + answer.elapsedMs + answer.remainingMs,
+      deadlineMs: deadlineOf(sentMs, receivedMs, answer),
     };
   }
 
@@ -324,6 +323,23 @@ interface Answer {
   readonly token?: string;
   /** The tokens of a lease of several resources. */
   readonly tokens?: readonly { readonly resource: string; readonly token: string }[];
+}
+
+/** As `driftMs` of `@fenced/lock`: the clocks of two machines may run at different speeds. */
+const DRIFT_FRACTION = 0.01;
+const DRIFT_CONSTANT_MS = 2;
+
+/**
+ * The end of a lease for its holder, on the clock of `sentMs` and `receivedMs`.
+ *
+ * Invariant: never later than the true deadline, which is `remainingMs` after the answer left the
+ * gateway. The answer left before it was received. It also left `elapsedMs` after the request was
+ * received, by the gateway's clock, which may be the faster one.
+ */
+function deadlineOf(sentMs: number, receivedMs: number, answer: Answer): number {
+  const { elapsedMs, remainingMs } = answer;
+  const waitedMs = elapsedMs - (elapsedMs * DRIFT_FRACTION + DRIFT_CONSTANT_MS);
+  return Math.min(sentMs + waitedMs, receivedMs) + remainingMs;
 }
 
 function tooLate(): LeaseError {

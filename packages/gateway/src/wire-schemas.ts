@@ -41,7 +41,7 @@ export const LEASE_FACTS = {
     ),
   remainingMs: MILLISECONDS.describe('The validity of the lease, counted from this answer.'),
   elapsedMs: MILLISECONDS.describe(
-    'The time that the gateway took. The lease is valid until remainingMs + elapsedMs after the request was sent.',
+    'The time that the gateway took. The lease is valid until remainingMs + 0.99 × elapsedMs - 2 after the request was sent, but for no longer than remainingMs after the answer arrived. The clock of the client must also run while its machine sleeps.',
   ),
 };
 
