@@ -57,9 +57,14 @@ class MemoryBoard implements ElectionBoard {
   error: Error | null = null;
   /** While it is true, `publish` never settles. */
   hangs = false;
+  /** The next notice arrives when this resolves. */
+  late: Promise<void> | null = null;
 
   async publish(notice: string, token: bigint): Promise<void> {
     if (this.hangs) await new Promise(() => {});
+    const late = this.late;
+    this.late = null;
+    await late;
     if (this.error) throw this.error;
     if (token < this.highest) throw new CodedError('stale-token');
     this.highest = token;
@@ -187,6 +192,25 @@ test('a board that hangs neither deposes a leader nor keeps it from resigning', 
   await elector.resign();
   await expect(elector.campaign({ signal: AbortSignal.timeout(20) })).rejects.toThrow();
 });
+
+test.each(['resign', 'abort'] as const)(
+  '%s during a campaign leaves no leader on the board, although the first notice is late',
+  async (how) => {
+    const board = new MemoryBoard();
+    await using elector = elect(new MemoryLock(), 'a', board);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    board.late = promise;
+    const giveUp = new AbortController();
+    const campaign = elector.campaign({ signal: giveUp.signal });
+    const failed = expect(campaign).rejects.toThrow();
+    await expect.poll(() => elector.leadership).not.toBeNull();
+    const resigned = how === 'resign' ? elector.resign() : giveUp.abort();
+    await expect.poll(() => elector.leadership).toBeNull();
+    resolve();
+    await Promise.all([failed, resigned]);
+    expect(JSON.parse(board.text ?? '')).toMatchObject({ nextMs: 0 });
+  },
+);
 
 test('wrong settings are refused by name', () => {
   const lock = new MemoryLock();

@@ -133,6 +133,10 @@ export class Elector implements AsyncDisposable {
       const term = new Term(this.#resource, await this.#acquire(ended));
       this.#term = term;
       const first = this.#publish(term, { beat: 0, nextMs: this.#ttlMs });
+      const published = (): void => {
+        term.publishing = null;
+      };
+      term.publishing = first.then(published, published);
       await unlessAborted(first, AbortSignal.any([ended, term.signal]));
       ended.throwIfAborted();
       term.ensure();
@@ -140,25 +144,18 @@ export class Elector implements AsyncDisposable {
       return term;
     } catch (error) {
       resignation.abort();
-      await this.#term?.end('the campaign failed', error);
+      const term: Term | null = this.#term;
+      if (term) await this.#stepDown(term, 'the campaign failed', error);
       throw error;
     }
   }
 
   /** Ends the campaign or the term, and lets another candidate lead at once. Never throws. */
   async resign(): Promise<void> {
-    const term = this.leadership && this.#term;
     this.#resignation?.abort();
     await this.#campaign;
-    if (!term) return;
-    const released = term.end('this process has resigned');
-    const published = Promise.resolve(term.publishing).then(() =>
-      this.#publish(term, { beat: 0, nextMs: 0 }),
-    );
-    // A board that hangs keeps the caller for `ttlMs` at most. If the notice arrives later, the
-    // board refuses its token as soon as a later leader has published.
-    const settled = published.catch(() => {});
-    await Promise.all([released, inTime(this.#runtime, nobody, settled, this.#ttlMs)]);
+    const term = this.leadership && this.#term;
+    if (term) await this.#stepDown(term, 'this process has resigned');
   }
 
   /**
@@ -192,6 +189,21 @@ export class Elector implements AsyncDisposable {
         await sleep(this.#runtime, PAUSE_MS * (1 + this.#runtime.random()), signal);
       }
     }
+  }
+
+  /**
+   * Ends the term, and tells observers that nobody leads. That notice follows the one that is on
+   * its way: the other order would show a leader that has gone.
+   */
+  async #stepDown(term: Term, reason: string, cause?: unknown): Promise<void> {
+    const released = term.end(reason, cause);
+    const published = Promise.resolve(term.publishing).then(() =>
+      this.#publish(term, { beat: 0, nextMs: 0 }),
+    );
+    // A board that hangs keeps the caller for `ttlMs` at most. If the notice arrives later, the
+    // board refuses its token as soon as a later leader has published.
+    const settled = published.catch(() => {});
+    await Promise.all([released, inTime(this.#runtime, nobody, settled, this.#ttlMs)]);
   }
 
   /** Extends the lease and publishes notices until the term ends. */
