@@ -289,6 +289,19 @@ test('connections by TLS check the certificate of the server', async () => {
   });
 }, 120_000);
 
+test('of a set whose lock was lost on one resource, release frees the others at once', async () => {
+  const lock = world.lock();
+  const lease = await lock.acquire(['x', 'y', 'z'], { ttlMs: 60_000 });
+  const path = `${world.root}/leases/y`;
+  await insist(world.session, remove(`${path}/${lease.owner}`));
+  await insist(world.session, remove(path));
+  expect(await lease.release()).toBe('expired');
+  for (const name of ['x', 'y', 'z']) {
+    const next = await world.lock().tryAcquire(name, { ttlMs: 60_000 });
+    expect(next).toMatchObject({ ok: true });
+  }
+});
+
 test('without an ensemble, calls fail in time and say why', async () => {
   const lock = world.lock({ servers: '127.0.0.1:1,127.0.0.1:2' });
   const failed = lock.acquire('x', { ttlMs: 400 });

@@ -134,8 +134,22 @@ export class LeaseNodes {
     }
   }
 
-  /** @returns false if this owner does not hold all of them any more */
+  /**
+   * @returns false if this owner did not hold all of them any more. Then it gave up the others.
+   */
   async release(
+    resources: readonly string[],
+    owner: string,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    if (await this.#remove(resources, owner, signal)) return true;
+    // A transaction does all or nothing. So the rest of the set is freed one by one.
+    if (resources.length > 1)
+      await Promise.all(resources.map((name) => this.#remove([name], owner, signal)));
+    return false;
+  }
+
+  async #remove(
     resources: readonly string[],
     owner: string,
     signal: AbortSignal,
