@@ -57,7 +57,10 @@ export type Lease = Pick<LocalLease, keyof LocalLease>;
 export class LocalLease implements AsyncDisposable {
   /** Sorted. */
   readonly resources: readonly string[];
-  /** Greater than the token of every earlier holder of each of the resources. */
+  /**
+   * Greater than the token of every lease of the same resources that had been returned when this
+   * acquisition began. It began with the call of `acquire`.
+   */
   readonly token: bigint;
   readonly #handle: LockHandle;
   readonly #context: LeaseContext;
