@@ -37,6 +37,7 @@ test('every script with a program of the repository is tested', () => {
     'bench',
     'install:minio',
     'page',
+    'paper',
     'servers',
     'docs:api',
   ]);
