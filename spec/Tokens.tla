@@ -19,13 +19,14 @@ CONSTANTS
   ForgetsMax,    \* the most times that nodes forget the resource, all nodes together
   Followers,     \* how many waiters of one process an acquisition takes tokens for, beside its own
   TokenMax,      \* tokens above this are not explored
+  NamesRise,     \* TRUE if the names of a node's incarnations rise; FALSE if they fall
   Again,         \* TRUE if requests also arrive twice, or after a win, and leases are backfilled
   NoOne, Nobody, \* a holder and an inspection that do not exist
   Mutant         \* the protective step that is left out; "none" for the protocol as it is
 
 VARIABLES
   node,     \* by server: what it keeps
-  names,    \* by node: how many incarnations it has had
+  names,    \* by node: the names that its incarnations have had
   status,   \* by acquisition: "new", "asking" or "won"
   token,    \* by acquisition: the token that it returned; 0 before
   last,     \* by acquisition: its last token: its own, or one reserved for a successor; 0 before
@@ -53,7 +54,14 @@ IsMajority(set) == 2 * Cardinality(set) > Cardinality(Nodes)
 NoIncarnation == [name |-> 0, gen |-> 0]
 EmptyRoster == [n \in Nodes |-> NoIncarnation]
 
-(* A roster knows a later incarnation, or a later generation, of the node that voted. *)
+(* The order of the entries for one node. Names are compared only to decide between equal     *)
+(* generations: then all nodes and clients that know both entries keep the same one. Names    *)
+(* are random, so a later incarnation need not have a later name.                             *)
+Later(one, other) == one.gen > other.gen \/ (one.gen = other.gen /\ one.name > other.name)
+Latest(entries) == CHOOSE entry \in entries : \A other \in entries : ~Later(other, entry)
+
+(* A roster knows a later incarnation, or a later generation, of the node that voted. Of two  *)
+(* incarnations with equal generations, each voids the other. That is more than by `Later`.   *)
 KnowsLater(roster, voter) ==
   LET known == roster[voter.node]
   IN IF known.name = voter.name THEN known.gen > voter.gen ELSE known.gen >= voter.gen
@@ -179,10 +187,13 @@ Empty ==
   [voting |-> FALSE, isNamed |-> FALSE, name |-> 0, gen |-> 0, roster |-> EmptyRoster,
    floor |-> 0, max |-> 0, last |-> 0, holder |-> NoOne]
 
+(* The name of a node's incarnation number `count`. *)
+Name(count) == IF NamesRise THEN count ELSE 9 - count
+
 (* The memory of a node at the beginning: the node votes, and an earlier lease had token 1. *)
 First ==
-  [voting |-> TRUE, isNamed |-> TRUE, name |-> 1, gen |-> 1,
-   roster |-> [n \in Nodes |-> [name |-> 1, gen |-> 1]],
+  [voting |-> TRUE, isNamed |-> TRUE, name |-> Name(1), gen |-> 1,
+   roster |-> [n \in Nodes |-> [name |-> Name(1), gen |-> 1]],
    floor |-> 0, max |-> 1, last |-> 1, holder |-> NoOne]
 
 (* The server starts again, under a new replication id: without data, with the data of an     *)
@@ -201,16 +212,15 @@ Restart(s) == \E found \in {Empty, First, node[s]} : RestartWith(s, found)
 Idle == [phase |-> "idle"]
 
 (* The first INSPECT after a restart names the incarnation. *)
-Named(s) ==
-  IF node[s].isNamed THEN node[s]
-  ELSE [node[s] EXCEPT !.isNamed = TRUE, !.name = names[NodeOf(s)] + 1]
+Named(s, name) ==
+  IF node[s].isNamed THEN node[s] ELSE [node[s] EXCEPT !.isNamed = TRUE, !.name = name]
 
-(* A client reaches one server of each node. *)
-InspectAny(r, set) ==
+(* A client reaches one server of each node. `new`: by server, the name that it offers. *)
+InspectAny(r, set, new) ==
   /\ \/ round[r] = Idle
      \/ round[r].phase = "looking" /\ \A s \in set : round[r].seen[NodeOf(s)] = Nobody
-  /\ node' = [s \in Servers |-> IF s \in set THEN Named(s) ELSE node[s]]
-  /\ names' = [n \in Nodes |-> Highest({names[n]} \cup {node'[s].name : s \in Of(n, set)})]
+  /\ node' = [s \in Servers |-> IF s \in set THEN Named(s, new[s]) ELSE node[s]]
+  /\ names' = [n \in Nodes |-> names[n] \cup {node'[s].name : s \in Of(n, set)}]
   /\ round' = [round EXCEPT ![r] =
        [phase |-> "looking", seen |-> [n \in Nodes |->
           IF Of(n, set) # {}
@@ -223,7 +233,7 @@ InspectAny(r, set) ==
 (* A round begins only while some server does not vote. Others are not explored. *)
 Inspect(r, set) ==
   /\ round[r] = Idle => \E s \in Servers : ~node[s].voting
-  /\ InspectAny(r, set)
+  /\ InspectAny(r, set, [s \in set |-> Name(Cardinality(names[NodeOf(s)]) + 1)])
 
 Seen(r) == {round[r].seen[n] : n \in Nodes} \ {Nobody}
 Voters(set) == {one \in set : one.voting}
@@ -326,7 +336,7 @@ Decide(r) ==
                    LET known == {source.roster[m] : source \in sources} \cup
                          {[name |-> one.name, gen |-> one.gen] :
                             one \in {one \in round[r].nominations : one.node = m}}
-                   IN CHOOSE entry \in known : \A other \in known : entry.gen >= other.gen
+                   IN Latest(known)
                  max == Highest({source.max : source \in sources})
              IN round' = [round EXCEPT ![r] =
                   [phase |-> "admitting", nominations |-> @.nominations,
@@ -336,7 +346,8 @@ Decide(r) ==
                               THEN EmptyRoster ELSE [m \in Nodes |-> latest(m)]]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
-(* The node votes from now on, if it is still the incarnation that was inspected. *)
+(* The node votes from now on, if it is still the incarnation that was inspected. So its      *)
+(* generation alone shows whether it was admitted already.                                    *)
 Admit(r, s) ==
   /\ round[r].phase = "admitting"
   /\ \E nomination \in round[r].nominations :
@@ -345,9 +356,7 @@ Admit(r, s) ==
        /\ ~node[s].voting \/ node[s].gen < nomination.gen
        /\ LET highest == Max(IF Mutant = "floor not restored" THEN 0 ELSE round[r].floor,
                              node[s].max)
-              roster == [m \in Nodes |->
-                IF node[s].roster[m].gen > round[r].roster[m].gen
-                THEN node[s].roster[m] ELSE round[r].roster[m]]
+              roster == [m \in Nodes |-> Latest({node[s].roster[m], round[r].roster[m]})]
           IN node' = [node EXCEPT ![s].voting = TRUE, ![s].gen = nomination.gen,
                       ![s].roster = roster, ![s].floor = highest, ![s].max = highest]
   /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
@@ -367,7 +376,7 @@ Start ==
 Init ==
   /\ Start
   /\ node = [s \in Servers |-> IF s \in Promoted THEN Empty ELSE First]
-  /\ names = [n \in Nodes |-> 1]
+  /\ names = [n \in Nodes |-> {Name(1)}]
   /\ status = [a \in Acquisitions |-> "new"]
   /\ replies = {}
 

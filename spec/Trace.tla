@@ -23,7 +23,7 @@ traceVars == <<vars, trace, next, saved>>
 TraceInit ==
   /\ Start
   /\ node = [n \in Nodes |-> Empty]
-  /\ names = [n \in Nodes |-> 0]
+  /\ names = [n \in Nodes |-> {}]
   /\ status = [a \in Acquisitions |-> "new"]
   /\ replies = {}
   /\ trace \in DOMAIN Traces
@@ -60,13 +60,14 @@ TraceRestart(e) ==
     /\ RestartWith(e.n, found)
 
 (* An inspection that no round of readmission uses. If the node has no name yet, it gets one. *)
-NameOnly(n) ==
-  /\ node' = [node EXCEPT ![n] = Named(n)]
-  /\ names' = [names EXCEPT ![n] = Max(@, node'[n].name)]
+NameOnly(n, name) ==
+  /\ node' = [node EXCEPT ![n] = Named(n, name)]
+  /\ names' = [names EXCEPT ![n] = @ \cup {node'[n].name}]
   /\ UNCHANGED <<acquisitions, replies, round, losses, forgets>>
 
 TraceInspect(e) ==
-  /\ IF e.r = 0 THEN NameOnly(e.n) ELSE InspectAny(e.r, {e.n})
+  /\ node[e.n].isNamed \/ e.name \notin names[e.n]
+  /\ IF e.r = 0 THEN NameOnly(e.n, e.name) ELSE InspectAny(e.r, {e.n}, [s \in {e.n} |-> e.name])
   /\ node'[e.n].isNamed /\ node'[e.n].name = e.name /\ node'[e.n].voting = e.voting
   /\ node'[e.n].gen = e.gen /\ node'[e.n].roster = Rosters[e.roster] /\ node'[e.n].max = e.max
 

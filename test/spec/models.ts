@@ -33,6 +33,7 @@ const tokens = {
     LossesMax: '0',
     ForgetsMax: '0',
     Followers: '0',
+    NamesRise: 'TRUE',
     Again: 'FALSE',
     TokenMax: '4',
     NoOne: 'NoOne',

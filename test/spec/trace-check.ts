@@ -93,6 +93,7 @@ CONSTANTS
   ForgetsMax = 1000000
   TokenMax = 1000000000
   Followers = 0
+  NamesRise = TRUE
   Again = TRUE
   NoOne = NoOne
   Nobody = Nobody

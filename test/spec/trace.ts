@@ -99,8 +99,8 @@ interface Draft {
 /** Numbers what was observed: the acquisitions, the rounds and the incarnations of each node. */
 class Builder {
   readonly events: Draft[] = [];
-  /** For each node, the numbers of its incarnations by their names. */
-  readonly names: ReadonlyMap<string, Map<string, number>>;
+  /** For each node, the places of its incarnations' names in their order, from 1. */
+  readonly names: ReadonlyMap<string, ReadonlyMap<string, number>>;
   readonly #nodes: readonly string[];
   readonly #rounds = new Map<Look, number>();
   /** The floor on which the client has decided, by round of inspections. */
@@ -111,7 +111,7 @@ class Builder {
 
   constructor(observed: readonly Observed[], nodes: readonly string[]) {
     this.#nodes = nodes;
-    this.names = new Map(nodes.map((node) => [node, new Map([['', 0]])]));
+    this.names = new Map(nodes.map((node) => [node, placesOfNames(observed, node)]));
     const decided = observed.filter((one) => one.do === 'decide');
     this.#floors = new Map(decided.map(({ look, floor }) => [look, floor]));
     for (const one of observed) if (one.do === 'plan') this.#begin(one.look);
@@ -160,8 +160,6 @@ class Builder {
         }
         return;
       case 'inspect': {
-        const names = this.names.get(one.n);
-        if (names && !names.has(one.name)) names.set(one.name, names.size);
         const r = this.#usedBy.get(one) ?? 0;
         this.events.push({ ...one, name: this.#name(one.n, one.name), r });
         return;
@@ -210,6 +208,14 @@ class Builder {
   #name(node: string, name: string): number {
     return this.names.get(node)?.get(name) ?? -1;
   }
+}
+
+/** TLC cannot compare strings, so numbers in the same order stand for names. 0 stands for none. */
+function placesOfNames(observed: readonly Observed[], node: string): Map<string, number> {
+  const names = observed.flatMap((one) =>
+    one.do === 'inspect' && one.n === node ? [one.name] : [],
+  );
+  return new Map(['', ...new Set(names.toSorted())].map((name, place) => [name, place]));
 }
 
 function incarnationsIn(
