@@ -57,7 +57,9 @@ EmptyRoster == [n \in Nodes |-> NoIncarnation]
 (* The order of the entries for one node. Names are compared only to decide between equal     *)
 (* generations: then all nodes and clients that know both entries keep the same one. Names    *)
 (* are random, so a later incarnation need not have a later name.                             *)
-Later(one, other) == one.gen > other.gen \/ (one.gen = other.gen /\ one.name > other.name)
+Later(one, other) ==
+  \/ one.gen > other.gen
+  \/ one.gen = other.gen /\ one.name > other.name /\ Mutant # "roster ties kept by place"
 Latest(entries) == CHOOSE entry \in entries : \A other \in entries : ~Later(other, entry)
 
 (* A roster knows a later incarnation, or a later generation, of the node that voted. Of two  *)
@@ -323,6 +325,18 @@ PromiseAs(r, s, counts) ==
 Promise(r, s) ==
   \E counts \in {TRUE} \cup (IF Again THEN {FALSE} ELSE {}) : PromiseAs(r, s, counts)
 
+(* The entry for node m after a decision. The mutant keeps the first of the latest ones, in   *)
+(* the order of the nodes: these are numbers then.                                            *)
+Merged(m, sources, nominations) ==
+  LET nominated ==
+        {[name |-> one.name, gen |-> one.gen] : one \in {one \in nominations : one.node = m}}
+      known == {source.roster[m] : source \in sources} \cup nominated
+      latest ==
+        {source \in sources : \A entry \in known : ~Later(entry, source.roster[m])}
+  IN IF Mutant = "roster ties kept by place" /\ latest # {}
+     THEN (CHOOSE one \in latest : \A other \in latest : one.node <= other.node).roster[m]
+     ELSE Latest(known)
+
 Decide(r) ==
   /\ round[r].phase = "promising"
   /\ LET promises == round[r].promises
@@ -332,18 +346,14 @@ Decide(r) ==
          all == round[r].everybody /\ Cardinality(promises) = Cardinality(Nodes)
      IN /\ \A promise \in promises : promise.voting => round[r].seen[promise.node].voting
         /\ \E sources \in IF quorums # {} THEN quorums ELSE IF all THEN {promises} ELSE {} :
-             LET latest(m) ==
-                   LET known == {source.roster[m] : source \in sources} \cup
-                         {[name |-> one.name, gen |-> one.gen] :
-                            one \in {one \in round[r].nominations : one.node = m}}
-                   IN Latest(known)
-                 max == Highest({source.max : source \in sources})
+             LET max == Highest({source.max : source \in sources})
              IN round' = [round EXCEPT ![r] =
                   [phase |-> "admitting", nominations |-> @.nominations,
                    seen |-> IF Again THEN @.seen ELSE Nobody,
                    floor |-> IF quorums # {} THEN max ELSE Max(max, round[r].clock),
                    roster |-> IF Mutant = "roster not restored"
-                              THEN EmptyRoster ELSE [m \in Nodes |-> latest(m)]]]
+                              THEN EmptyRoster
+                              ELSE [m \in Nodes |-> Merged(m, sources, @.nominations)]]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
 (* The node votes from now on, if it is still the incarnation that was inspected. So its      *)
@@ -356,7 +366,9 @@ Admit(r, s) ==
        /\ ~node[s].voting \/ node[s].gen < nomination.gen
        /\ LET highest == Max(IF Mutant = "floor not restored" THEN 0 ELSE round[r].floor,
                              node[s].max)
-              roster == [m \in Nodes |-> Latest({node[s].roster[m], round[r].roster[m]})]
+              roster == [m \in Nodes |->
+                IF Later(node[s].roster[m], round[r].roster[m])
+                THEN node[s].roster[m] ELSE round[r].roster[m]]
           IN node' = [node EXCEPT ![s].voting = TRUE, ![s].gen = nomination.gen,
                       ![s].roster = roster, ![s].floor = highest, ![s].max = highest]
   /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>

@@ -51,11 +51,27 @@ function tokensWith(constants: TokenConstants): Setting {
 }
 
 /** A setting for the module Scripted: the exploration begins with the script of this name. */
-function scripted<Name extends string>(name: Name, constants: TokenConstants) {
+function beginningWith(script: string, constants: TokenConstants): Setting {
   const { constants: common, ...setting } = tokensWith({ Rounds: '{r1, r2}', ...constants });
   const own = { module: 'Scripted', specification: 'ScriptedSpec' } as const;
-  const whole: Setting = { ...setting, ...own, constants: { ...common, Script: `"${name}"` } };
-  return { [name]: whole } as Record<Name, Setting>;
+  return { ...setting, ...own, constants: { ...common, Script: `"${script}"` } };
+}
+
+function scripted<Name extends string>(name: Name, constants: TokenConstants) {
+  return { [name]: beginningWith(name, constants) } as Record<Name, Setting>;
+}
+
+/** The nodes are numbers, because the script names them. So they are not interchangeable. */
+function fiveNodes(constants: TokenConstants): Setting {
+  const setting = beginningWith('two incarnations, one generation', {
+    Nodes: '{1, 2, 3, 4, 5}',
+    Rounds: '{1, 2, 3, 4, 5, 6}',
+    Looks: '{{1, 2, 3, 4, 5}}',
+    LossesMax: '5',
+    TokenMax: '2',
+    ...constants,
+  });
+  return { ...setting, symmetric: false };
 }
 
 /** After a failover of n1, each client reaches its old master or the promoted replica, p1. */
@@ -95,6 +111,8 @@ const settings = {
     TokenMax: '3',
   }),
   ...scripted('an old master is counted', { ...oldMaster, LossesMax: '1' }),
+  'two incarnations, names rise': fiveNodes({}),
+  'two incarnations, names fall': fiveNodes({ NamesRise: 'FALSE' }),
   update: storeOf('update'),
   claim: storeOf('claim'),
   put: storeOf('put'),
@@ -128,6 +146,9 @@ const rows: readonly Row[] = [
   ['inspected at different moments', 'none', holdsIn(7_281)],
   // Without this step, a working majority could lose its votes. Tokens still grow, so it holds.
   ['inspected at different moments', 'no common moment', holdsIn(10_183)],
+  ['two incarnations, names rise', 'none', holdsIn(121_105)],
+  ['two incarnations, names rise', 'roster ties kept by place', violates('Unique', 55)],
+  ['two incarnations, names fall', 'none', holdsIn(119_827)],
   ['update', 'none', holdsIn(4_066)],
   ['update', 'token not compared', violates('Ratchet', 7)],
   ['update', 'no condition', violates('Once', 5)],
