@@ -350,7 +350,8 @@ Decide(r) ==
              IN round' = [round EXCEPT ![r] =
                   [phase |-> "admitting", nominations |-> @.nominations,
                    seen |-> IF Again THEN @.seen ELSE Nobody,
-                   floor |-> IF quorums # {} THEN max ELSE Max(max, round[r].clock),
+                   floor |-> IF quorums # {} \/ Mutant = "floor below the clock"
+                             THEN max ELSE Max(max, round[r].clock),
                    roster |-> IF Mutant = "roster not restored"
                               THEN EmptyRoster
                               ELSE [m \in Nodes |-> Merged(m, sources, @.nominations)]]]
@@ -375,22 +376,30 @@ Admit(r, s) ==
 
 ----------------------------------------------------------------------------
 
-Start ==
-  /\ token = [a \in Acquisitions |-> 0]
-  /\ last = [a \in Acquisitions |-> 0]
+(* The acquisitions in `won` have returned token 1. Nodes have sent no other votes. *)
+Start(won) ==
+  /\ token = [a \in Acquisitions |-> IF a \in won THEN 1 ELSE 0]
+  /\ last = token
   /\ confirms = {}
   /\ before = [a \in Acquisitions |-> {}]
   /\ waiting = [a \in Acquisitions |-> {}]
   /\ round = [r \in Rounds |-> Idle]
   /\ losses = 0
   /\ forgets = 0
+  /\ status = [a \in Acquisitions |-> IF a \in won THEN "won" ELSE "new"]
+  /\ replies = {[owner |-> a, node |-> n, token |-> 1, name |-> 0, gen |-> 0,
+                 roster |-> EmptyRoster] : a \in won, n \in Nodes}
 
 Init ==
-  /\ Start
+  /\ Start({})
   /\ node = [s \in Servers |-> IF s \in Promoted THEN Empty ELSE First]
   /\ names = [n \in Nodes |-> {Name(1)}]
-  /\ status = [a \in Acquisitions |-> "new"]
-  /\ replies = {}
+
+(* No node has any memory: the first start, or the next one after a loss of all memory. *)
+InitWithoutMemory(won) ==
+  /\ Start(won)
+  /\ node = [s \in Servers |-> Empty]
+  /\ names = [n \in Nodes |-> {}]
 
 Next ==
   \/ \E a \in Acquisitions : Begin(a) \/ Win(a) \/ \E b \in Acquisitions : HandOver(a, b)
@@ -401,6 +410,7 @@ Next ==
   \/ \E r \in Rounds, s \in Servers : Promise(r, s) \/ Admit(r, s)
 
 Spec == Init /\ [][Next]_vars
+SpecWithoutMemory == (\E a \in Acquisitions : InitWithoutMemory({a})) /\ [][Next]_vars
 
 ----------------------------------------------------------------------------
 (* Properties *)

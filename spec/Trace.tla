@@ -21,11 +21,7 @@ traceVars == <<vars, trace, next, saved>>
 
 (* Before their first start, the nodes are empty. *)
 TraceInit ==
-  /\ Start
-  /\ node = [n \in Nodes |-> Empty]
-  /\ names = [n \in Nodes |-> {}]
-  /\ status = [a \in Acquisitions |-> "new"]
-  /\ replies = {}
+  /\ InitWithoutMemory({})
   /\ trace \in DOMAIN Traces
   /\ next = 1
   /\ saved = [n \in Nodes |-> {Empty}]
