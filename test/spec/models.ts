@@ -108,7 +108,11 @@ const settings = {
   },
   'an old master answers': tokensWith({ ...oldMaster, TokenMax: '3' }),
   ...scripted('a second node restarts', { LossesMax: '2', TokenMax: '3' }),
-  ...scripted('a nomination is overtaken', { LossesMax: '2', Rounds: '{r1, r2, r3}' }),
+  ...scripted('a nomination is overtaken', {
+    LossesMax: '2',
+    Rounds: '{r1, r2, r3}',
+    TokenMax: '3',
+  }),
   ...scripted('inspected at different moments', {
     LossesMax: '2',
     Looks: '{{n1}, {n2}, {n3}, {n1, n2, n3}}',
@@ -144,6 +148,7 @@ const rows: readonly Row[] = [
   ['an old master answers', 'none', holdsIn(8_482)],
   ['a second node restarts', 'none', holdsIn(26_870)],
   ['a second node restarts', 'roster not restored', violates('Unique', 23)],
+  ['a nomination is overtaken', 'none', holdsIn(26_098)],
   ['a nomination is overtaken', 'promise whatever is nominated', violates('Unique', 26)],
   ['an old master is counted', 'none', holdsIn(14_890)],
   [
