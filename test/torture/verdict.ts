@@ -1,4 +1,5 @@
-import { type Fault, tookEffect } from './faults.ts';
+import type { Fault } from './fault.ts';
+import { tookEffect } from './faults.ts';
 import type { Operation } from './history.ts';
 import { judge, type Violation } from './judge.ts';
 import type { Run } from './run.ts';
