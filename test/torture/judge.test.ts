@@ -77,6 +77,16 @@ describe('these histories are correct:', () => {
         claim(5, 6, 7, 'a'),
       ],
     ],
+    [
+      'a value is written again after another one',
+      [
+        put(0, 1, 5, { value: 'a' }),
+        put(2, 7, 5, { value: 'b' }),
+        put(3, 9, 5, { value: 'a' }),
+        read(8, 10, 'a', 5),
+        read(11, 12, 'a', 5),
+      ],
+    ],
     ['objects are independent', [put(0, 1, 5), { ...put(2, 3, 4), object: 'records/r' }]],
   ])('%s', (_, history) => {
     expect(judge(history)).toEqual([]);
