@@ -4,7 +4,7 @@ import { mutants } from '../simulation/mutant-list.ts';
 import { FAULT_KINDS } from './faults.ts';
 import type { Operation } from './history.ts';
 import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
-import type { JudgedChanges, RecordedRun } from './record.ts';
+import type { JudgedChanges, LoggedRun, RecordedRun } from './record.ts';
 
 /** One exploration of simulated worlds, as a line of `simulations.jsonl`. */
 export interface RecordedSimulation {
@@ -39,6 +39,11 @@ export function readRuns(folder: string): readonly RecordedRun[] {
   return linesOf<RecordedRun>(join(folder, 'runs.jsonl'));
 }
 
+/** Reads the lines that announce runs, and those of failures. */
+export function readLog(folder: string): readonly LoggedRun[] {
+  return linesOf<LoggedRun>(join(folder, 'log.jsonl'));
+}
+
 /** Returns the report's page with tables of what is recorded in its folder. */
 export function reportOf(folder: string): string {
   const runs = readRuns(folder);
@@ -46,12 +51,15 @@ export function reportOf(folder: string): string {
   const controls = runs.filter(({ subject }) => !OURS.includes(subject));
   const tables: Readonly<Record<string, string>> = {
     machines: machineTable(runs),
+    locks: lockTable(ours),
     runs: runTable(ours),
+    exclusion: exclusionTable(runs),
     faults: faultTable(ours, controls),
     controls: controlTable(folder, controls),
     mutants: mutantTable(folder, controls),
     changes: changeTable(linesOf(join(folder, 'changes.jsonl'))),
     simulations: simulationTable(linesOf(join(folder, 'simulations.jsonl'))),
+    unfinished: unfinishedTable(readLog(folder), runs),
     histories: historyTable(ours),
   };
   return Object.entries(tables).reduce(
@@ -83,6 +91,8 @@ function machineTable(runs: readonly RecordedRun[]): string {
   const rows = [...groups.values()].map((its) => {
     const {
       redis = '',
+      etcd = '',
+      zookeeper = '',
       s3 = '',
       postgres = '',
       node = '',
@@ -90,9 +100,78 @@ function machineTable(runs: readonly RecordedRun[]): string {
       processors = '',
     } = its[0]?.machine ?? {};
     const dates = [...new Set(its.map(({ date }) => date))];
-    return [dates.join(', '), its.length, redis, s3, postgres, node, system, processors];
+    const locks = redis || etcd || zookeeper;
+    return [dates.join(', '), its.length, locks, s3, postgres, node, system, processors];
   });
-  return table(['date', 'runs', 'Redis', 'S3', 'Postgres', 'Node', 'system', 'processors'], rows);
+  return table(['date', 'runs', 'lock servers', 'S3', 'Postgres', 'Node', 'system', 'processors'], rows);
+}
+
+/** Says for each lock how much was recorded. */
+function lockTable(runs: readonly RecordedRun[]): string {
+  const rows = OURS.map((subject): Cell[] => {
+    const its = runs.filter((run) => run.subject === subject);
+    const exclusive = its.filter(({ exclusion }) => exclusion);
+    const effective = its.flatMap(({ faults }) => Object.values(faults));
+    return [
+      ...[`\`${subject}\``, its.length, sumOf(its, ({ operations }) => operations)],
+      ...[sumOf(its, ({ outcomes }) => outcomes['acquire ok'] ?? 0)],
+      ...[sumOf(effective, (count) => count), its.filter(({ history }) => history).length],
+      exclusive.length,
+    ];
+  });
+  return table(
+    [
+      ...['locks', 'histories', 'operations', 'leases', 'faults that took effect'],
+      ...['whole histories kept', 'histories judged for mutual exclusion'],
+    ],
+    rows,
+  );
+}
+
+function sumOf<Item>(items: readonly Item[], of: (item: Item) => number): number {
+  return items.reduce((sum, item) => sum + of(item), 0);
+}
+
+/** The runs in which no fault may break mutual exclusion, by lock. */
+function exclusionTable(runs: readonly RecordedRun[]): string {
+  const judged = runs.flatMap((run) => (run.exclusion ? { ...run, exclusion: run.exclusion } : []));
+  const inOrder = judged.toSorted(
+    (a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject),
+  );
+  const rows = [...Map.groupBy(inOrder, ({ subject }) => subject)].map(([subject, its]): Cell[] => {
+    const example = its.find(({ exclusion }) => exclusion.conviction)?.exclusion;
+    const effective = its.flatMap(({ faults }) => Object.values(faults));
+    return [
+      ...[subject, its.length, Number((sumOf(its, ({ seconds }) => seconds) / 60).toFixed(1))],
+      ...[sumOf(its, ({ exclusion }) => exclusion.holds)],
+      ...[sumOf(its, ({ exclusion }) => exclusion.contests), sumOf(effective, (count) => count)],
+      ...[sumOf(its, ({ exclusion }) => exclusion.overlaps)],
+      tally(its.map(({ exclusion }) => exclusion.verdict)),
+      example ? `[${example.overlap}](convictions/${example.conviction?.file})` : '',
+    ];
+  });
+  return table(
+    [
+      ...['locks', 'runs', 'minutes', 'definite holds', 'tried while held'],
+      ...['faults that took effect', 'overlaps', 'our judge', 'an overlap'],
+    ],
+    rows,
+  );
+}
+
+/** Announced runs without a result. */
+function unfinishedTable(log: readonly LoggedRun[], runs: readonly RecordedRun[]): string {
+  const finished = new Set(runs.map(({ run }) => run));
+  const rows = log
+    .filter(({ run, subject }) => subject !== undefined && !finished.has(run))
+    .map((announced): Cell[] => {
+      const { run, date = '', commit = '', subject = '', workload = '' } = announced;
+      const error = log.find((line) => line.run === run && line.error !== undefined)?.error;
+      const firstLine = error?.split('\n')[0]?.replaceAll('|', ' ');
+      return [run, date, commit, subject, workload, firstLine ?? 'ended from outside'];
+    });
+  if (rows.length === 0) return 'Every announced run has a result.';
+  return table(['run', 'date', 'commit', 'locks', 'workload', 'error'], rows);
 }
 
 function runTable(runs: readonly RecordedRun[]): string {
@@ -177,7 +256,7 @@ function controlTable(folder: string, runs: readonly RecordedRun[]): string {
 function mutantTable(folder: string, runs: readonly RecordedRun[]): string {
   const rows = mutants.flatMap(({ name, tokensGrow, excuse }): Cell[][] => {
     const its = runs.filter(({ subject }) => subject === name);
-    const note = tokensGrow ? 'breaks no judged rule' : excuse ? 'excused' : '';
+    const note = tokensGrow ? 'breaks mutual exclusion only' : excuse ? 'excused' : '';
     const row = (run: RecordedRun): Cell[] => {
       const cells = convicted(folder, run);
       return [name, run.sharedLeases, ...cells.slice(0, -1), cells.at(-1) || note];
@@ -203,7 +282,7 @@ function changeTable(recorded: readonly JudgedChanges[]): string {
   const rows = recorded.flatMap(({ sha256, operations, changes }) =>
     changes.map(({ kind, isPlanted, histories, ours, porcupine, agreed }) => [
       ...[`\`${sha256.slice(0, 12)}\``, operations, kind, isPlanted ? 'all' : 'unknown'],
-      ...[histories, ours, porcupine, agreed],
+      ...[histories, ours, porcupine ?? 'no such rule', agreed ?? ''],
     ]),
   );
   return table(
@@ -237,15 +316,19 @@ function simulationTable(runs: readonly RecordedSimulation[]): string {
 
 function historyTable(runs: readonly RecordedRun[]): string {
   const rows = runs.map(
-    ({ date, commit, subject, workload, threads, seed, seconds, operations, sha256 }) => [
-      ...[date, commit, subject, workload, threads ? `4 × ${threads}` : '6 × 2', String(seed)],
-      ...[seconds, operations, `\`${sha256}\``],
-    ],
+    ({ run, date, commit, subject, workload, threads, seed, seconds, ...its }): Cell[] => {
+      const hash = `\`${its.sha256}\``;
+      const number = its.history ? `[${run}](histories/${its.history})` : String(run ?? '');
+      return [
+        ...[number, date, commit, subject, workload, threads ? `4 × ${threads}` : '6 × 2'],
+        ...[String(seed), seconds, its.operations, hash],
+      ];
+    },
   );
   return table(
     [
-      ...['date', 'commit', 'locks', 'workload', 'threads', 'seed', 'seconds', 'operations'],
-      'SHA-256',
+      ...['run', 'date', 'commit', 'locks', 'workload', 'threads', 'seed', 'seconds'],
+      ...['operations', 'SHA-256'],
     ],
     rows,
   );
