@@ -25,8 +25,8 @@ export interface Exclusion {
 }
 
 /**
- * By how much two times in a history may be wrong, compared with each other. All processes of a run
- * read the monotonic clock of one machine, so only rounding is left.
+ * The error of two times of a history, compared with each other. All processes of a run read the
+ * monotonic clock of one machine, so only rounding is left.
  */
 const CLOCK_ERROR_NS = 1_000;
 
@@ -62,8 +62,8 @@ export function judgeExclusion(history: readonly Operation[]): Exclusion {
 
 /**
  * Returns the times in which a holder certainly believed in its lease. Each begins when an
- * acquisition or an extension returns. It ends with the holder's next call about this lock, with
- * the lease by the holder's monotonic clock, or with the last line of its process.
+ * acquisition or an extension returns. It ends with the holder's next call about this lock, or with
+ * the last line of its process, or with the lease. The holder's monotonic clock tells that end.
  */
 export function definiteHolds(history: readonly Operation[]): readonly Hold[] {
   return [...Map.groupBy(history, ({ process }) => process).values()].flatMap((operations) => {
@@ -117,8 +117,8 @@ export function describeOverlap([earlier, later]: Overlap): string {
   return `${name(later)} and ${name(earlier)} were both held for ${(bothNs / 1e6).toFixed(3)} ms`;
 }
 
-/** Returns the operations that show the shortest of the overlaps by themselves. */
-export function shortestOverlap(overlaps: readonly Overlap[]): readonly Operation[] {
+/** Returns the operations that show the first of the overlaps by themselves. */
+export function firstOverlap(overlaps: readonly Overlap[]): readonly Operation[] {
   const [first] = overlaps;
   if (!first) return [];
   const shown = first.flatMap(({ operation, last }) => [operation, last]);

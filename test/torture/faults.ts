@@ -281,8 +281,8 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
 export const FAULT_KINDS: readonly string[] = Object.values(LANES).flatMap(Object.keys);
 
 /**
- * Faults after which two clients may hold valid leases at once: a node's clock jumps, or an old
- * copy of a node takes its place or answers beside it.
+ * Faults after which two clients may hold valid leases at once. A node's clock jumps, or an old
+ * copy of a node takes its place, or answers beside it.
  */
 const BREAKS_EXCLUSION = /^node-(?:clock|failover|split|replica)/;
 

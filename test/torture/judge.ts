@@ -125,9 +125,9 @@ function withEffect(from: Possibility, operation: Operation): Possibility[] {
 }
 
 /**
- * Drops pending operations that cannot change the state: reads, refusals and claims that agree with
- * it, and unknown writes that can have no effect any more. A write of the present value stays: it
- * may come later, after another value.
+ * Drops pending operations that cannot change the state. These are reads, refusals and claims that
+ * agree with it, and unknown writes that can have no effect any more. A write of the present value
+ * stays, because it may come later, after another value.
  */
 function settled(state: State, pending: readonly Operation[]): Possibility {
   const isSettled = (operation: Operation): boolean => {

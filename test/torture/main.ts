@@ -41,18 +41,18 @@ which needs Go. With --faults exclusion, our judge also decides whether two clie
   --seed N          decides what is drawn, not how the processes interleave (the time of day)
   --seconds S       duration (60)
   --workload NAME   ${WORKLOADS.join(', ')} (mixed)
-  --faults KINDS    all, or exclusion: those that break no mutual exclusion; or kinds with commas
-                    between (all): ${FAULT_KINDS.join(', ')}
+  --faults KINDS    all; exclusion, which are those that break no mutual exclusion; or kinds
+                    with commas between (all): ${FAULT_KINDS.join(', ')}
   --threads N       rounds that each of the four clients runs at the same time (3)
   --subject NAME    ${OURS.join(', ')} (fenced), or a control: naive, LIBRARY+TOKENS, or a mutant
                     LIBRARY: ${LIBRARY_NAMES.join(', ')}
                     TOKENS: ${TOKEN_NAMES.join(', ')}
                     mutants: ${MUTANTS.join(', ')}
   --out FOLDER      for the history as JSON lines and EDN, the faults, and the verdict
-  --record FOLDER   announces the run in the log of a report, such as docs/report, and adds its result
+  --record FOLDER   announces the run in a report, such as docs/report, and adds its result
   --report FOLDER   writes the tables of the page from the recorded runs
-  --judge FILE      judges a recorded history instead, and writes it as EDN; with --faults exclusion,
-                    it also judges mutual exclusion
+  --judge FILE      judges a recorded history instead, and writes it as EDN. With --faults
+                    exclusion, it also judges mutual exclusion
   --plant N         plants N violations of each kind, one at a time, which both judges must find; makes
                     N random changes, on which they must agree
 

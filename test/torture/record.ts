@@ -2,7 +2,7 @@ import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import type { MachineFacts } from '@fenced/testbed';
-import { describeOverlap, type Exclusion, shortestOverlap } from './exclusion.ts';
+import { describeOverlap, type Exclusion, firstOverlap } from './exclusion.ts';
 import { type Operation, sha256Of } from './history.ts';
 import { toJsonLines } from './json-lines.ts';
 import type { Verdict } from './verdict.ts';
@@ -115,7 +115,7 @@ export async function recordRun(
 ): Promise<void> {
   const name = `${facts.run}-${facts.subject.replaceAll(/[^a-z0-9+]+/g, '-')}`;
   const conviction = await keepConviction(folder, name, shortest);
-  const both = shortestOverlap(exclusion?.overlaps ?? []);
+  const both = firstOverlap(exclusion?.overlaps ?? []);
   const [first] = exclusion?.overlaps ?? [];
   const judged = exclusion && {
     ...exclusion,

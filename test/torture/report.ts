@@ -1,10 +1,12 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { mutants } from '../simulation/mutant-list.ts';
+import { exclusionTable, lockTable, unfinishedTable } from './coverage-tables.ts';
 import { FAULT_KINDS } from './faults.ts';
 import type { Operation } from './history.ts';
 import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
 import type { JudgedChanges, LoggedRun, RecordedRun } from './record.ts';
+import { type Cell, sumOf, table, tally } from './table.ts';
 
 /** One exploration of simulated worlds, as a line of `simulations.jsonl`. */
 export interface RecordedSimulation {
@@ -26,8 +28,6 @@ export interface RecordedSimulation {
   /** Null if every world kept the invariants. */
   readonly violation: string | null;
 }
-
-type Cell = string | number;
 
 const COUNTS = [
   ...(['seeds', 'steps', 'acquisitions', 'readmissions'] as const),
@@ -103,75 +103,10 @@ function machineTable(runs: readonly RecordedRun[]): string {
     const locks = redis || etcd || zookeeper;
     return [dates.join(', '), its.length, locks, s3, postgres, node, system, processors];
   });
-  return table(['date', 'runs', 'lock servers', 'S3', 'Postgres', 'Node', 'system', 'processors'], rows);
-}
-
-/** Says for each lock how much was recorded. */
-function lockTable(runs: readonly RecordedRun[]): string {
-  const rows = OURS.map((subject): Cell[] => {
-    const its = runs.filter((run) => run.subject === subject);
-    const exclusive = its.filter(({ exclusion }) => exclusion);
-    const effective = its.flatMap(({ faults }) => Object.values(faults));
-    return [
-      ...[`\`${subject}\``, its.length, sumOf(its, ({ operations }) => operations)],
-      ...[sumOf(its, ({ outcomes }) => outcomes['acquire ok'] ?? 0)],
-      ...[sumOf(effective, (count) => count), its.filter(({ history }) => history).length],
-      exclusive.length,
-    ];
-  });
   return table(
-    [
-      ...['locks', 'histories', 'operations', 'leases', 'faults that took effect'],
-      ...['whole histories kept', 'histories judged for mutual exclusion'],
-    ],
+    ['date', 'runs', 'lock servers', 'S3', 'Postgres', 'Node', 'system', 'processors'],
     rows,
   );
-}
-
-function sumOf<Item>(items: readonly Item[], of: (item: Item) => number): number {
-  return items.reduce((sum, item) => sum + of(item), 0);
-}
-
-/** The runs in which no fault may break mutual exclusion, by lock. */
-function exclusionTable(runs: readonly RecordedRun[]): string {
-  const judged = runs.flatMap((run) => (run.exclusion ? { ...run, exclusion: run.exclusion } : []));
-  const inOrder = judged.toSorted(
-    (a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject),
-  );
-  const rows = [...Map.groupBy(inOrder, ({ subject }) => subject)].map(([subject, its]): Cell[] => {
-    const example = its.find(({ exclusion }) => exclusion.conviction)?.exclusion;
-    const effective = its.flatMap(({ faults }) => Object.values(faults));
-    return [
-      ...[subject, its.length, Number((sumOf(its, ({ seconds }) => seconds) / 60).toFixed(1))],
-      ...[sumOf(its, ({ exclusion }) => exclusion.holds)],
-      ...[sumOf(its, ({ exclusion }) => exclusion.contests), sumOf(effective, (count) => count)],
-      ...[sumOf(its, ({ exclusion }) => exclusion.overlaps)],
-      tally(its.map(({ exclusion }) => exclusion.verdict)),
-      example ? `[${example.overlap}](convictions/${example.conviction?.file})` : '',
-    ];
-  });
-  return table(
-    [
-      ...['locks', 'runs', 'minutes', 'definite holds', 'tried while held'],
-      ...['faults that took effect', 'overlaps', 'our judge', 'an overlap'],
-    ],
-    rows,
-  );
-}
-
-/** Announced runs without a result. */
-function unfinishedTable(log: readonly LoggedRun[], runs: readonly RecordedRun[]): string {
-  const finished = new Set(runs.map(({ run }) => run));
-  const rows = log
-    .filter(({ run, subject }) => subject !== undefined && !finished.has(run))
-    .map((announced): Cell[] => {
-      const { run, date = '', commit = '', subject = '', workload = '' } = announced;
-      const error = log.find((line) => line.run === run && line.error !== undefined)?.error;
-      const firstLine = error?.split('\n')[0]?.replaceAll('|', ' ');
-      return [run, date, commit, subject, workload, firstLine ?? 'ended from outside'];
-    });
-  if (rows.length === 0) return 'Every announced run has a result.';
-  return table(['run', 'date', 'commit', 'locks', 'workload', 'error'], rows);
 }
 
 function runTable(runs: readonly RecordedRun[]): string {
@@ -199,8 +134,7 @@ function runTable(runs: readonly RecordedRun[]): string {
 }
 
 function figuresOf(runs: readonly RecordedRun[]): Cell[] {
-  const sum = (of: (run: RecordedRun) => number): number =>
-    runs.reduce((total, run) => total + of(run), 0);
+  const sum = (of: (run: RecordedRun) => number): number => sumOf(runs, of);
   const outcomes = (pattern: RegExp): number =>
     sum((run) =>
       Object.entries(run.outcomes).reduce(
@@ -222,14 +156,6 @@ function figuresOf(runs: readonly RecordedRun[]): Cell[] {
     tally(runs.map(({ verdict }) => verdict)),
     tally(runs.map(({ porcupine }) => porcupine.split(':')[0] ?? '')),
   ];
-}
-
-/** Returns `ok`, or `ok × 2, violated × 1`. */
-function tally(words: readonly string[]): string {
-  const groups = [...Map.groupBy(words, (word) => word)];
-  return groups.length === 1
-    ? (groups[0]?.[0] ?? '')
-    : groups.map(([word, its]) => `${word} × ${its.length}`).join(', ');
 }
 
 function faultTable(ours: readonly RecordedRun[], controls: readonly RecordedRun[]): string {
@@ -332,13 +258,4 @@ function historyTable(runs: readonly RecordedRun[]): string {
     ],
     rows,
   );
-}
-
-/** Numbers are right-aligned, and have thousands separators. */
-function table(headings: readonly string[], rows: readonly (readonly Cell[])[]): string {
-  const line = (cells: readonly Cell[]): string =>
-    `| ${cells.map((cell) => (typeof cell === 'number' ? cell.toLocaleString('en-US') : cell)).join(' | ')} |`;
-  const isNumber = (at: number): boolean => rows.some((row) => typeof row[at] === 'number');
-  const rule = headings.map((_, at) => (isNumber(at) ? '-:' : '-'));
-  return [line(headings), line(rule), ...rows.map(line)].join('\n');
 }

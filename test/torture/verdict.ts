@@ -6,7 +6,10 @@ import { judge, type Violation } from './judge.ts';
 import type { Run } from './run.ts';
 
 export interface Verdict {
-  /** Of tokens and stores. `unknown`: no violation was found, but the run had too little that could have shown one. */
+  /**
+   * The verdict about tokens and stores. `unknown`: no violation was found, but the run had too
+   * little that could have shown one.
+   */
   readonly verdict: 'ok' | 'violated' | 'unknown';
   readonly violations: readonly Violation[];
   /** Reasons for `unknown`. */
