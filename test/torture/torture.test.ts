@@ -71,9 +71,11 @@ test.each([
 ])(
   'tokens grow, and one client at a time holds a lock on %s, under %j',
   async (subject, faults) => {
-    const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults };
-    const verdict = verdictOf(await torture({ ...options, subject }));
-    expect(verdict).toMatchObject({ violations: [], exclusion: { verdict: 'ok', overlaps: [] } });
+    const options = { seed: FIXED_SEED, seconds: SECONDS, faults };
+    const { violations, exclusion } = verdictOf(await torture({ ...options, subject }));
+    // On a busy machine, perhaps nobody tries to get a held lock. Then the verdict is `unknown`.
+    expect({ violations, overlaps: exclusion?.overlaps }).toEqual({ violations: [], overlaps: [] });
+    expect(exclusion?.holds).toBeGreaterThan(0);
   },
   SERVERS_LIMIT_MS,
 );
