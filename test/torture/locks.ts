@@ -83,7 +83,7 @@ export const SUBJECTS: readonly string[] = [
   ...MUTANTS,
 ];
 
-export function isOnPostgres(subject: string): boolean {
+function isOnPostgres(subject: string): boolean {
   return subject === 'postgres' || subject === ASYNCHRONOUS;
 }
 
