@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { Random } from '../simulation/random.ts';
-import { describeOverlap, judgeExclusion, firstOverlap } from './exclusion.ts';
+import { describeOverlap, firstOverlap, judgeExclusion } from './exclusion.ts';
 import { EXCLUSION_FAULTS, FAULT_KINDS } from './faults.ts';
 import type { Operation } from './history.ts';
 import { plantOverlap } from './plant.ts';
