@@ -7,12 +7,12 @@ import { LeaseError } from '@fenced/client';
 import { LockError } from '@fenced/lock';
 import { FencedStoreError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
 import { Random } from '../simulation/random.ts';
-import { type Held, TTL_MS } from './held.ts';
+import { type Held, ttlMsOf } from './held.ts';
 import type { Operation, Outcome } from './history.ts';
 import { type LockAddresses, OURS, openLock, SETS } from './locks.ts';
-import { openStores, type Store, type StoreAddresses } from './stores.ts';
+import { openStores, type Store } from './stores.ts';
 
-export interface ClientConfig extends StoreAddresses, LockAddresses {
+export interface ClientConfig extends LockAddresses {
   readonly name: string;
   readonly seed: number;
   readonly workload: string;
@@ -28,7 +28,6 @@ export interface ClientConfig extends StoreAddresses, LockAddresses {
 
 const STYLES = ['update', 'update', 'update', 'claim', 'claim', 'queue'];
 const WAITING = ['queue', 'election'];
-const WAIT_MS = 2_000;
 /** The most writes under one lease. */
 const STEPS_MAX = 12;
 /**
@@ -42,6 +41,8 @@ const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'ratch
 
 const config: ClientConfig = JSON.parse(process.argv[2] ?? '');
 const { name, workload, subject, resources, threads } = config;
+const ttlMs = ttlMsOf(subject);
+const waitMs = Math.max(2_000, 3 * ttlMs);
 // A stack trace for each refusal would take much time.
 Error.stackTraceLimit = 2;
 const startedNs = BigInt(config.startedNs);
@@ -84,13 +85,13 @@ async function round(record: Recording, style: string): Promise<void> {
   const lock = [
     ...new Set([resource, ...Array.from({ length: others }, () => random.pick(resources))]),
   ];
-  const held = await take(record, lock, WAITING.includes(style) ? WAIT_MS : 0);
+  const held = await take(record, lock, WAITING.includes(style) ? waitMs : 0);
   if (held === null) return void (await sleep(random.between(5, 25)));
   for (let step = random.below(STEPS_MAX); step >= 0; step -= 1) {
     // Sometimes a holder works for longer than its lease lasts, and does not notice. The lease of a
     // leader is extended during the work, unless the work blocks the process.
     if (random.chance(0.05)) {
-      const workMs = TTL_MS * random.between(1, 2);
+      const workMs = ttlMs * random.between(1, 2);
       if (style === 'election') block(workMs);
       else await sleep(workMs);
     }

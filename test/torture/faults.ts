@@ -4,24 +4,11 @@ import type { Direction, LocalRedisNode, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { Random } from '../simulation/random.ts';
 import { limitDisk } from './disk.ts';
-import { TTL_MS } from './held.ts';
+import type { Fault, Make } from './fault.ts';
 import type { Operation } from './history.ts';
 import { NODES_PER_GROUP } from './locks.ts';
+import { MEMBER_FAULTS } from './member-faults.ts';
 import type { Node, World } from './world.ts';
-
-/** A fault that a run has made. */
-export interface Fault {
-  readonly kind: string;
-  /** Name of the client, the node or the proxy that the fault has hit. */
-  readonly target: string;
-  readonly fromNs: number;
-  readonly toNs: number;
-  /** Bytes that a proxy discarded or held. */
-  readonly bytes?: number;
-}
-
-/** Makes a fault, and ends it again. */
-type Make = (world: World, random: Random) => Promise<Pick<Fault, 'target' | 'bytes'>>;
 
 /**
  * The largest jump of a client's wall clock. S3 servers refuse clocks that are wrong by 15 minutes.
@@ -43,7 +30,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'client-stop'(world, random) {
       const { name, worker } = random.pick(world.clients);
       await worker.pause();
-      await sleep(TTL_MS * random.between(0.5, 3));
+      await sleep(world.ttlMs * random.between(0.5, 3));
       await worker.wake();
       return { target: name };
     },
@@ -56,7 +43,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       world.aloneWithClocks(async () => {
         const { name, clock } = random.pick(world.clients);
         await clock?.set(random.between(-CLIENT_CLOCK_MS, CLIENT_CLOCK_MS));
-        await sleep(TTL_MS * random.between(1, 6));
+        await sleep(world.ttlMs * random.between(1, 6));
         await clock?.set(0);
         return { target: name };
       }),
@@ -65,7 +52,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'node-stop'(world, random) {
       const { name, server } = random.pick(world.nodes);
       await server.pause();
-      await sleep(TTL_MS * random.between(0.5, 3));
+      await sleep(world.ttlMs * random.between(0.5, 3));
       await server.wake();
       return { target: name };
     },
@@ -81,7 +68,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     // Before a node is sealed, a client starts that knows only the next set.
     async 'node-move-early'(world, random) {
       const group = random.below(world.doors.length);
-      await world.moveEarly(() => world.visit(group, TTL_MS * random.between(2, 6)));
+      await world.moveEarly(() => world.visit(group, world.ttlMs * random.between(2, 6)));
       return { target: 'all' };
     },
     // A client starts that is configured with one node only. It would set up a node without memory
@@ -89,7 +76,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'client-mismatch'(world, random) {
       await world.untilVoting();
       const group = random.below(world.doors.length);
-      return { target: await world.visit(group, TTL_MS * random.between(2, 6), 1) };
+      return { target: await world.visit(group, world.ttlMs * random.between(2, 6), 1) };
     },
     // Invariant: fewer than half of the nodes are without memory. So each loss waits until all
     // vote.
@@ -103,7 +90,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'node-rollback'(world, random) {
       const { name, server } = random.pick(world.nodes);
       const snapshot = await server.snapshot();
-      await sleep(TTL_MS * random.between(1, 4));
+      await sleep(world.ttlMs * random.between(1, 4));
       await server.kill();
       await server.start(snapshot);
       await rm(snapshot.path, { recursive: true });
@@ -112,15 +99,15 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     },
     async 'node-failover'(world, random) {
       const node = random.pick(world.nodes);
-      await world.failOver(node, TTL_MS * random.between(0, 4));
+      await world.failOver(node, world.ttlMs * random.between(0, 4));
       await world.untilVoting();
       return { target: node.name };
     },
     // The old master still serves half of the clients.
     async 'node-split'(world, random) {
       const node = random.pick(world.nodes);
-      await world.failOver(node, TTL_MS * random.between(0, 4), () =>
-        sleep(TTL_MS * random.between(1, 6)),
+      await world.failOver(node, world.ttlMs * random.between(0, 4), () =>
+        sleep(world.ttlMs * random.between(1, 6)),
       );
       await world.untilVoting();
       return { target: node.name };
@@ -129,9 +116,9 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'node-split-slow'(world, random) {
       const [node, ...others] = groupOf(world, random);
       const doors = others.map((other) => world.doors[0]?.nodes[world.nodes.indexOf(other)]);
-      await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
-        for (const door of doors) door?.delay('toServer', TTL_MS * random.between(0.1, 0.5));
-        await sleep(TTL_MS * random.between(4, 12));
+      await world.failOver(node, world.ttlMs * random.between(0, 4), async () => {
+        for (const door of doors) door?.delay('toServer', world.ttlMs * random.between(0.1, 0.5));
+        await sleep(world.ttlMs * random.between(4, 12));
         for (const door of doors) door?.delay('toServer', 0);
       });
       await world.untilVoting();
@@ -149,15 +136,15 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       world.aloneWithClocks(async () => {
         const { node, withOld, withNew, first, second } = halves(world, random);
         for (const other of [withOld, withNew]) first(other, 'swallow');
-        await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
+        await world.failOver(node, world.ttlMs * random.between(0, 4), async () => {
           await world.untilVoting();
           second(withNew, 'swallow');
-          await sleep(TTL_MS * random.between(2, 4));
+          await sleep(world.ttlMs * random.between(2, 4));
           second(withOld, 'swallow');
           await withOld.server.kill();
           await withOld.server.start('none');
           for (const other of [withOld, withNew]) first(other, 'release');
-          await sleep(TTL_MS * random.between(4, 8));
+          await sleep(world.ttlMs * random.between(4, 8));
           for (const other of [withOld, withNew]) second(other, 'release');
         });
         await world.untilVoting();
@@ -168,11 +155,11 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'node-rollback-stop'(world, random) {
       const [node, other] = groupOf(world, random);
       const snapshot = await node.server.snapshot();
-      await sleep(TTL_MS * random.between(1, 4));
+      await sleep(world.ttlMs * random.between(1, 4));
       await node.server.kill();
       await other.server.pause();
       await node.server.start(snapshot);
-      await sleep(TTL_MS * random.between(1, 4));
+      await sleep(world.ttlMs * random.between(1, 4));
       await other.server.wake();
       await rm(snapshot.path, { recursive: true });
       await world.untilVoting();
@@ -181,9 +168,9 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     // As before, but a replica that accepts writes takes the place of the node with old data.
     async 'node-replica'(world, random) {
       const [node, other] = groupOf(world, random);
-      await world.showReplica(node, TTL_MS * random.between(1, 4), async () => {
+      await world.showReplica(node, world.ttlMs * random.between(1, 4), async () => {
         await other.server.pause();
-        await sleep(TTL_MS * random.between(1, 4));
+        await sleep(world.ttlMs * random.between(1, 4));
         await other.server.wake();
       });
       return { target: node.name };
@@ -196,14 +183,14 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       const snapshots = random.chance(0.5)
         ? await Promise.all(servers.map((server) => server.snapshot()))
         : [];
-      if (snapshots.length > 0) await sleep(TTL_MS * random.between(1, 4));
+      if (snapshots.length > 0) await sleep(world.ttlMs * random.between(1, 4));
       for (const [at, server] of servers.entries()) {
         await server.kill();
         await server.start(snapshots[at] ?? 'none');
         await world.untilVoting();
       }
       await third.server.pause();
-      await sleep(TTL_MS * random.between(1, 4));
+      await sleep(world.ttlMs * random.between(1, 4));
       await third.server.wake();
       for (const { path } of snapshots) await rm(path, { recursive: true });
       return { target: pair.map(({ name }) => name).join(' and ') };
@@ -212,7 +199,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'node-disk-full'(world, random) {
       const { name, server } = random.pick(world.nodes);
       await limitDisk(server, random.between(1, FREE_BYTES_MAX));
-      await sleep(TTL_MS * random.between(1, 4));
+      await sleep(world.ttlMs * random.between(1, 4));
       if (server.pid !== undefined) await server.kill();
       await server.start('kept');
       return { target: name };
@@ -221,23 +208,23 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'node-slow'(world, random) {
       const node = random.pick(world.nodes);
       const doors = world.doors.map(({ nodes }) => nodes[world.nodes.indexOf(node)]);
-      const delayMs = TTL_MS * random.between(0.05, 0.9);
+      const delayMs = world.ttlMs * random.between(0.05, 0.9);
       for (const door of doors) door?.delay('toClient', delayMs);
-      await sleep(TTL_MS * random.between(1, 6));
+      await sleep(world.ttlMs * random.between(1, 6));
       for (const door of doors) door?.delay('toClient', 0);
       return { target: node.name };
     },
     async 'node-clock'(world, random) {
       const { name, server } = random.pick(world.nodes);
-      await server.setClock(TTL_MS * random.between(-10, 10));
-      await sleep(TTL_MS * random.between(1, 4));
+      await server.setClock(world.ttlMs * random.between(-10, 10));
+      await sleep(world.ttlMs * random.between(1, 4));
       await server.setClock(0);
       return { target: name };
     },
     async 'node-memory'(world, random) {
       const { name, server } = random.pick(world.nodes);
       await configure(server, 'maxmemory', '1');
-      await sleep(TTL_MS * random.between(1, 4));
+      await sleep(world.ttlMs * random.between(1, 4));
       await configure(server, 'maxmemory', '0');
       return { target: name };
     },
@@ -245,7 +232,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
   gateways: {
     async 'gateway-stop'(world, random) {
       const gateway = random.pick(world.gateways);
-      await gateway.pause(TTL_MS * random.between(0.5, 3));
+      await gateway.pause(world.ttlMs * random.between(0.5, 3));
       return { target: gateway.url };
     },
     async 'gateway-kill'(world, random) {
@@ -254,13 +241,14 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       return { target: gateway.url };
     },
   },
+  members: MEMBER_FAULTS,
   others: {
     async 'postgres-crash'(world) {
       await world.postgres.crash('SIGKILL');
       return { target: 'postgres' };
     },
     async 'postgres-failover'(world, random) {
-      await world.failOverPostgres(TTL_MS * random.between(1, 4));
+      await world.failOverPostgres(world.ttlMs * random.between(1, 4));
       return { target: 'postgres' };
     },
     async 's3-crash'(world) {
@@ -282,7 +270,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       const { door, target } = storeDoor(world, random);
       door.hold('toServer');
       await door.untilHeld('toServer', limit()).catch(ignore);
-      await sleep(TTL_MS * random.between(0.5, 3));
+      await sleep(world.ttlMs * random.between(0.5, 3));
       const bytes = door.heldBytes('toServer');
       door.release('toServer');
       return { target, bytes };
@@ -291,6 +279,17 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
 };
 
 export const FAULT_KINDS: readonly string[] = Object.values(LANES).flatMap(Object.keys);
+
+/**
+ * Faults after which two clients may hold valid leases at once. A node's clock jumps, or an old
+ * copy of a node takes its place, or answers beside it.
+ */
+const BREAKS_EXCLUSION = /^node-(?:clock|failover|split|replica)/;
+
+/** The faults under which no two clients may hold valid leases at once. */
+export const EXCLUSION_FAULTS: readonly string[] = FAULT_KINDS.filter(
+  (kind) => !BREAKS_EXCLUSION.test(kind),
+);
 
 /**
  * Makes faults of these kinds until the signal aborts. Returns them in the order in which they
@@ -304,6 +303,7 @@ export async function makeFaults(
   const lanes: Readonly<Record<string, boolean>> = {
     nodes: world.usesNodes,
     gateways: world.gateways.length > 0,
+    members: world.members.length > 0,
   };
   const run = async ([lane, makes]: readonly [string, Readonly<Record<string, Make>>]) => {
     const random = new Random(seed, `faults of ${lane}`);
@@ -328,7 +328,7 @@ export async function makeFaults(
       faults.push({ ...made, kind, target, fromNs, toNs: world.recorder.nowNs() });
       // A negative control may never recover. Then its history until this time is judged.
       if (made === null) return;
-      await sleep(TTL_MS * random.between(1, 6), undefined, { signal }).catch(ignore);
+      await sleep(world.ttlMs * random.between(1, 6), undefined, { signal }).catch(ignore);
     }
   };
   await Promise.all(Object.entries(LANES).map(run));
@@ -339,6 +339,7 @@ export async function makeFaults(
 const CONCERNED: Readonly<Record<string, (operation: Operation, target: string) => boolean>> = {
   client: ({ process }, target) => process.split('.')[0] === target,
   node: ({ object }) => object.startsWith('lock/'),
+  member: ({ object }) => object.startsWith('lock/'),
   postgres: ({ object }) => /^(?:records|table|naive)\//.test(object),
   s3: ({ object }) => object.startsWith('s3/'),
   gateway: () => true,
@@ -388,7 +389,7 @@ async function dropped(
   const group = random.below(world.doors.length);
   const all = world.doors[group]?.nodes ?? [];
   const from = random.below(all.length);
-  const chosen = [...all, ...all].slice(from, from + 1 + random.below(2));
+  const chosen = [...new Set([...all, ...all].slice(from, from + 1 + random.below(2)))];
   const bytes = (): number =>
     chosen.reduce(
       (sum, door) => sum + directions.reduce((n, to) => n + door.swallowedBytes(to), 0),
@@ -396,7 +397,7 @@ async function dropped(
     );
   const before = bytes();
   for (const door of chosen) for (const direction of directions) door.swallow(direction);
-  await sleep(TTL_MS * random.between(1, 4));
+  await sleep(world.ttlMs * random.between(1, 4));
   for (const door of chosen) door.heal();
   return { target: `group ${group}, ${chosen.length} nodes`, bytes: bytes() - before };
 }
@@ -437,7 +438,7 @@ async function splitInTwo(
 ): Promise<Pick<Fault, 'target'>> {
   const { node, withOld, withNew, first, second } = halves(world, random);
   for (const other of [withOld, withNew]) first(other, 'swallow');
-  await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
+  await world.failOver(node, world.ttlMs * random.between(0, 4), async () => {
     await world.untilVoting();
     if (isWiped) {
       await withOld.server.kill();
@@ -445,9 +446,9 @@ async function splitInTwo(
       await world.untilVoting();
     }
     second(withOld, 'swallow');
-    await sleep(TTL_MS * random.between(2, 4));
+    await sleep(world.ttlMs * random.between(2, 4));
     first(withOld, 'release');
-    await sleep(TTL_MS * random.between(4, 8));
+    await sleep(world.ttlMs * random.between(4, 8));
     first(withNew, 'release');
     second(withOld, 'release');
   });

@@ -1,5 +1,11 @@
-/** The TTL of every lease. */
+/** The TTL of every lease on Redis nodes, Postgres and gateways. */
 export const TTL_MS = 300;
+/** The TTL of leases on etcd, ZooKeeper and S3. etcd ends no lease earlier, and S3 is slow. */
+const SLOW_TTL_MS = 2_000;
+
+export function ttlMsOf(subject: string): number {
+  return ['etcd', 'zookeeper', 's3'].includes(subject) ? SLOW_TTL_MS : TTL_MS;
+}
 
 /** A lease under which a client writes. */
 export interface Held {

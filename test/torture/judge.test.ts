@@ -5,7 +5,7 @@ import type { Operation } from './history.ts';
 import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
 import { plant } from './plant.ts';
-import { isTelling, verdictOf } from './verdict.ts';
+import { isTelling } from './verdict.ts';
 
 let values = 0;
 function operation(
@@ -77,6 +77,16 @@ describe('these histories are correct:', () => {
         claim(5, 6, 7, 'a'),
       ],
     ],
+    [
+      'a value is written again after another one',
+      [
+        put(0, 1, 5, { value: 'a' }),
+        put(2, 7, 5, { value: 'b' }),
+        put(3, 9, 5, { value: 'a' }),
+        read(8, 10, 'a', 5),
+        read(11, 12, 'a', 5),
+      ],
+    ],
     ['objects are independent', [put(0, 1, 5), { ...put(2, 3, 4), object: 'records/r' }]],
   ])('%s', (_, history) => {
     expect(judge(history)).toEqual([]);
@@ -124,20 +134,6 @@ describe('these histories are violations:', () => {
   ])('%s', (_, history) => {
     expect(judge(history)).toHaveLength(1);
   });
-});
-
-test('two holders that believe in their leases at the same time are counted, and are no violation', () => {
-  const hold = (process: string, callNs: number, untilNs: number, token: number): Operation[] => [
-    { ...acquire(callNs, callNs + 1, token), process, untilNs },
-    { ...read(callNs + 2, untilNs, null), process },
-  ];
-  const shared = [...hold('c1', 0, 100, 5), ...hold('c2', 50, 150, 6)];
-  expect(verdictOf({ history: shared, faults: [] })).toMatchObject({
-    sharedLeases: 1,
-    violations: [],
-  });
-  const apart = [...hold('c1', 0, 100, 5), ...hold('c2', 100, 150, 6)];
-  expect(verdictOf({ history: apart, faults: [] })).toMatchObject({ sharedLeases: 0 });
 });
 
 test('in EDN, a process has one operation at a time, also of a set of locks', () => {

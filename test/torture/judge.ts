@@ -125,13 +125,16 @@ function withEffect(from: Possibility, operation: Operation): Possibility[] {
 }
 
 /**
- * Drops pending operations that cannot change the state: reads and refusals that agree with it, and
- * unknown writes that can have no effect any more.
+ * Drops pending operations that cannot change the state. These are reads, refusals and claims that
+ * agree with it, and unknown writes that can have no effect any more. A write of the present value
+ * stays, because it may come later, after another value.
  */
 function settled(state: State, pending: readonly Operation[]): Possibility {
   const isSettled = (operation: Operation): boolean => {
-    if (operation.outcome !== 'unknown') return isSame(after(state, operation), state);
-    return operation.kind === 'read' || BigInt(operation.token ?? 0) < state.highest;
+    const { kind, outcome } = operation;
+    const isWrite = (kind === 'put' || kind === 'update') && outcome !== 'refused';
+    if (outcome !== 'unknown') return !isWrite && isSame(after(state, operation), state);
+    return kind === 'read' || BigInt(operation.token ?? 0) < state.highest;
   };
   return { state, pending: pending.filter((operation) => !isSettled(operation)) };
 }

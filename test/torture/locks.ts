@@ -8,24 +8,28 @@ import {
   type RedlockGroupsConfig,
 } from '@fenced/lock';
 import { type ElectionLock, Elector } from '@fenced/lock/election';
+import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { S3Lock } from '@fenced/lock/s3';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { mutantNamed, mutants, realPatchesOf } from '../simulation/mutant-list.ts';
 import { runFromSources } from '../simulation/sources.ts';
 import { FOREIGN_SUBJECTS, openForeign } from './foreign.ts';
-import { type Acquire, TTL_MS } from './held.ts';
+import { type Acquire, TTL_MS, ttlMsOf } from './held.ts';
+import { openBucket, type StoreAddresses } from './stores.ts';
 
 export interface NodeAddress {
   readonly name: string;
   readonly port: number;
 }
 
-export interface LockAddresses {
+export interface LockAddresses extends StoreAddresses {
   readonly nodes: readonly NodeAddress[];
+  /** The members of etcd or ZooKeeper, as `127.0.0.1:2379`. */
+  readonly members: readonly string[];
   readonly moves: Moves;
-  readonly postgresUrl: string;
-  readonly gatewayUrl?: string;
 }
 
 /** The moves of the locks to other nodes in a run. */
@@ -56,11 +60,19 @@ const GROUPS = 'fenced-groups';
 /** A mutant that needs a `Redlock`: groups have a second defence against this fault. */
 const EARLY = 'the next set starts by itself';
 
+/** Our locks on other services: `EtcdLock`, `ZooKeeperLock` and `S3Lock`. */
+const OTHERS: readonly string[] = ['etcd', 'zookeeper', 's3'];
+
 /** The locks that must keep the rules. An unexpected error of theirs ends the run. */
-export const OURS: readonly string[] = ['fenced', GROUPS, 'postgres', 'gateway'];
+export const OURS: readonly string[] = ['fenced', GROUPS, 'postgres', 'gateway', ...OTHERS];
 
 /** Subjects that lock sets of resources. */
-export const SETS: readonly string[] = ['fenced', GROUPS, 'postgres'];
+export const SETS: readonly string[] = ['fenced', GROUPS, 'postgres', ...OTHERS];
+
+/** A waiter of ZooKeeper that was killed delays the others by this time. */
+const SESSION_MS = 1_000;
+/** The time between two reads of a waiter on S3. */
+const POLL_MS = 100;
 
 /** All subjects: locks of ours, and negative controls, which should violate the rules. */
 export const SUBJECTS: readonly string[] = [
@@ -71,13 +83,18 @@ export const SUBJECTS: readonly string[] = [
   ...MUTANTS,
 ];
 
-export function isOnPostgres(subject: string): boolean {
+function isOnPostgres(subject: string): boolean {
   return subject === 'postgres' || subject === ASYNCHRONOUS;
+}
+
+/** True if the locks are on Redis nodes. */
+export function isOnRedis(subject: string): boolean {
+  return !isOnPostgres(subject) && !OTHERS.includes(subject);
 }
 
 /** True if the locks are on Redis nodes that vote, and are readmitted. */
 export function hasVotes(subject: string): boolean {
-  return !isOnPostgres(subject) && !FOREIGN_SUBJECTS.includes(subject);
+  return isOnRedis(subject) && !FOREIGN_SUBJECTS.includes(subject);
 }
 
 /** True if clients of the subject follow moves to other node sets. */
@@ -97,7 +114,8 @@ export async function openLock(
   addresses: LockAddresses,
   workload: string,
 ): Promise<Acquire> {
-  const ours = workload === 'election' ? elected : leased;
+  const open = workload === 'election' ? elected : leased;
+  const ours = (service: OurService & ElectionLock): Acquire => open(service, ttlMsOf(subject));
   if (addresses.gatewayUrl !== undefined) {
     const gateway = new FencedGateway({ url: addresses.gatewayUrl });
     return ours({
@@ -109,6 +127,7 @@ export async function openLock(
     pool.on('error', () => undefined);
     return ours(new PostgresLock({ pool, maxTtlMs: TTL_MS }));
   }
+  if (OTHERS.includes(subject)) return ours(await openOther(subject, addresses));
   const nodes = connect(addresses.nodes);
   if (FOREIGN_SUBJECTS.includes(subject))
     return openForeign(
@@ -116,6 +135,25 @@ export async function openLock(
       nodes.map(({ client }) => client),
     );
   return ours(await openRedlock(subject, nodes, addresses.moves));
+}
+
+async function openOther(
+  subject: string,
+  { members, s3 }: LockAddresses,
+): Promise<EtcdLock | ZooKeeperLock | S3Lock> {
+  const maxTtlMs = ttlMsOf(subject);
+  if (subject === 'etcd')
+    return new EtcdLock({ endpoints: members.map((member) => `http://${member}`), maxTtlMs });
+  if (subject === 'zookeeper')
+    return new ZooKeeperLock({
+      servers: members.join(','),
+      sessionTimeoutMs: SESSION_MS,
+      maxTtlMs,
+    });
+  const objects = openBucket(s3);
+  // A first test of the bucket takes longer than an acquisition. If it fails, the lock repeats it.
+  await objects.probe().catch(() => undefined);
+  return new S3Lock({ objects, pollMs: POLL_MS, maxTtlMs });
 }
 
 export function connect(nodes: readonly NodeAddress[]): readonly { name: string; client: Redis }[] {
@@ -179,7 +217,7 @@ function groupsOf(nodes: RedlockConfig['nodes'], { done, ahead }: Moves): Redloc
   };
 }
 
-/** A lease, as all three services return it. */
+/** A lease, as all lock services return it. */
 type OurLease = Pick<Lease, 'token' | 'remainingMs' | 'extend'> & { release(): Promise<unknown> };
 
 interface OurService {
@@ -189,22 +227,22 @@ interface OurService {
   ): Promise<OurLease>;
 }
 
-function leased(service: OurService): Acquire {
+function leased(service: OurService, ttlMs: number): Acquire {
   return async (resources, waitMs) => {
-    const lease = await service.acquire(resources, { ttlMs: TTL_MS, waitMs });
+    const lease = await service.acquire(resources, { ttlMs, waitMs });
     return {
       token: lease.token,
       remainingMs: () => lease.remainingMs(),
-      extend: () => lease.extend(TTL_MS),
+      extend: () => lease.extend(ttlMs),
       release: async () => void (await lease.release()),
     };
   };
 }
 
 /** Takes a lock by an election: a lease is the leadership, and its release resigns. */
-function elected(lock: ElectionLock): Acquire {
+function elected(lock: ElectionLock, ttlMs: number): Acquire {
   return async ([resource = ''], waitMs) => {
-    const elector = new Elector({ lock, resource, ttlMs: TTL_MS });
+    const elector = new Elector({ lock, resource, ttlMs });
     const leadership = await elector.campaign({ signal: AbortSignal.timeout(waitMs) });
     return {
       token: leadership.token,

@@ -1,5 +1,9 @@
 import type { Random } from '../simulation/random.ts';
+import { definiteHolds } from './exclusion.ts';
 import type { Operation } from './history.ts';
+
+/** The shortest overlap that is planted. */
+const OVERLAP_NS_MIN = 10_000;
 
 type Change = Partial<Operation>;
 /** Returns an operation, and a change that makes it a violation in any case. Null if none fits. */
@@ -53,6 +57,33 @@ export function plant(
   return history.map((operation) =>
     operation === changed ? { ...operation, ...change } : operation,
   );
+}
+
+/**
+ * Returns a history in which two clients held one lock at the same time: a lease returns while its
+ * predecessor is held. Null if no lock had two holders, one after the other.
+ */
+export function plantOverlap(
+  history: readonly Operation[],
+  random: Random,
+): readonly Operation[] | null {
+  const byLock = Map.groupBy(definiteHolds(history), ({ operation }) => operation.object);
+  const pairs = [...byLock.values()].flatMap((holds) => {
+    const inOrder = holds.toSorted((a, b) => a.fromNs - b.fromNs);
+    return inOrder.flatMap((later, at) => {
+      const earlier = inOrder[at - 1];
+      const isOther = earlier?.operation.process !== later.operation.process;
+      const isLong = earlier && earlier.untilNs - earlier.fromNs > OVERLAP_NS_MIN;
+      return isLong && isOther && later.operation.kind === 'acquire' ? [{ earlier, later }] : [];
+    });
+  });
+  if (pairs.length === 0) return null;
+  const { earlier, later } = random.pick(pairs);
+  const atNs = earlier.fromNs + random.below(earlier.untilNs - earlier.fromNs - OVERLAP_NS_MIN);
+  const moved = { ...later.operation, callNs: atNs, returnNs: atNs };
+  return history
+    .map((operation) => (operation === later.operation ? moved : operation))
+    .toSorted((a, b) => a.callNs - b.callNs);
 }
 
 /**

@@ -21,9 +21,13 @@ export class PorcupineMissingError extends Error {}
  * Lets porcupine judge histories. Go compiles it; the first time, it downloads porcupine from the
  * Go module proxy.
  *
+ * @param isPruned false to keep the effects that no verdict depends on, which may take very long
  * @throws {PorcupineMissingError}
  */
-export async function porcupine(files: readonly string[]): Promise<readonly Porcupine[]> {
+export async function porcupine(
+  files: readonly string[],
+  isPruned = true,
+): Promise<readonly Porcupine[]> {
   const go = GO.find();
   if (go === undefined)
     throw new PorcupineMissingError('porcupine needs Go 1.21 or newer: put `go` into PATH');
@@ -32,7 +36,8 @@ export async function porcupine(files: readonly string[]): Promise<readonly Porc
   await run(go, ['mod', 'download'], { cwd }).catch((error: { stderr?: string }) => {
     throw new PorcupineMissingError(`Go could not download porcupine: ${error.stderr ?? error}`);
   });
-  const { stdout } = await run(go, ['run', '.', ...files.map((file) => resolve(file))], {
+  const args = [`-prune=${isPruned}`, ...files.map((file) => resolve(file))];
+  const { stdout } = await run(go, ['run', '.', ...args], {
     cwd,
     maxBuffer: 2 ** 26,
   });

@@ -7,18 +7,24 @@ import { gunzipSync } from 'node:zlib';
 import { GO, installed } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { mutants } from '../simulation/mutant-list.ts';
+import { describeOverlap, judgeExclusion } from './exclusion.ts';
 import { type Operation, sha256Of } from './history.ts';
 import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
 import { OURS } from './locks.ts';
 import { porcupine } from './porcupine.ts';
-import { readRuns, reportOf } from './report.ts';
+import { readLog, readRuns, reportOf } from './report.ts';
 
 const folder = fileURLToPath(new URL('../../docs/report', import.meta.url));
 const runs = readRuns(folder);
 const convictions = runs.flatMap(({ conviction }) => conviction ?? []);
+const overlaps = runs.flatMap(({ exclusion }) => exclusion?.conviction ?? []);
 /** Seeds of convicted runs of our locks: the faults broke an assumption. The page explains each. */
 const EXPLAINED = [9108];
+/** Runs that were recorded before runs were announced. */
+const OLD_RUNS = 137;
+/** Whole histories of such runs. */
+const OLD_HISTORIES = 4;
 const pathOf = (file: string): string => join(folder, 'convictions', file);
 
 test('the tables of the report are those of the recorded runs', () => {
@@ -28,9 +34,9 @@ test('the tables of the report are those of the recorded runs', () => {
 
 test('each conviction has its unchanged file, and is of a negative control or explained by the page', () => {
   expect(readdirSync(join(folder, 'convictions')).toSorted()).toEqual(
-    convictions.map(({ file }) => file).toSorted(),
+    [...convictions, ...overlaps].map(({ file }) => file).toSorted(),
   );
-  for (const { file, operations, sha256 } of convictions) {
+  for (const { file, operations, sha256 } of [...convictions, ...overlaps]) {
     const text = readFileSync(pathOf(file), 'utf8');
     expect({ file, sha256: sha256Of(text) }).toEqual({ file, sha256 });
     expect(fromJsonLines(text)).toHaveLength(operations);
@@ -69,6 +75,34 @@ test('both judges convict each recorded part again, and name the same object', a
   }
 });
 
+test('no lock of ours had two holders while no fault may have caused it, and controls had', () => {
+  const judged = runs.flatMap(({ subject, exclusion }) =>
+    exclusion ? { subject, ...exclusion } : [],
+  );
+  const violated = judged.filter(({ verdict }) => verdict === 'violated');
+  expect(violated.filter(({ subject }) => OURS.includes(subject))).toEqual([]);
+  expect(violated).not.toEqual([]);
+  for (const { overlap, conviction } of violated) {
+    const text = readFileSync(pathOf(conviction?.file ?? ''), 'utf8');
+    const [first] = judgeExclusion(fromJsonLines(text)).overlaps;
+    expect(first && describeOverlap(first)).toBe(overlap);
+  }
+});
+
+test('recorded runs were announced before, under numbers without a gap', () => {
+  const log = readLog(folder);
+  const announced = log.filter(({ subject }) => subject !== undefined);
+  expect(announced.map(({ run }) => run)).toEqual(announced.map((_, at) => at + 1));
+  const numbered = runs.filter(({ run }) => run !== undefined);
+  expect(new Set(numbered.map(({ run }) => run)).size).toBe(numbered.length);
+  for (const { run, seed, seconds, workload, subject, threads } of numbered)
+    expect(announced).toContainEqual(
+      expect.objectContaining({ run, seed, seconds, workload, subject, threads }),
+    );
+  // Runs from the time before the log have no number. No more of them may come.
+  expect(runs.length - numbered.length).toBe(OLD_RUNS);
+});
+
 test('the command fails if a history has no place for a violation to plant', async () => {
   await installed(GO);
   const out = mkdtempSync(join(tmpdir(), 'fenced-plant-'));
@@ -91,13 +125,25 @@ test('the command fails if a history has no place for a violation to plant', asy
   expect(status).toBe(2);
 });
 
-test('each whole history is that of a run, and our judge repeats its verdict', () => {
+test('each whole history is that of a run, and our judge repeats its verdicts', () => {
   const files = readdirSync(join(folder, 'histories'));
-  expect(files).not.toEqual([]);
+  const kept = runs.flatMap(({ history }) => history ?? []);
+  expect(files.filter((file) => !kept.includes(file))).toHaveLength(OLD_HISTORIES);
+  expect(kept.filter((file) => !files.includes(file))).toEqual([]);
   for (const file of files) {
     const text = gunzipSync(readFileSync(join(folder, 'histories', file))).toString();
     const run = runs.find(({ sha256 }) => sha256 === sha256Of(text));
-    const objects = judge(fromJsonLines(text)).map(({ object }) => object);
+    const history = fromJsonLines(text);
+    const objects = judge(history).map(({ object }) => object);
+    if (run?.exclusion) {
+      const { verdict, holds, contests } = judgeExclusion(history);
+      expect({ file, verdict, holds, contests }).toEqual({
+        file,
+        verdict: run.exclusion.verdict,
+        holds: run.exclusion.holds,
+        contests: run.exclusion.contests,
+      });
+    }
     expect({ file, objects: objects.toSorted() }).toEqual({
       file,
       objects: Object.keys(run?.violated ?? { unknown: 'history' }).toSorted(),

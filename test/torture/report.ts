@@ -1,10 +1,12 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { mutants } from '../simulation/mutant-list.ts';
+import { exclusionTable, lockTable, unfinishedTable } from './coverage-tables.ts';
 import { FAULT_KINDS } from './faults.ts';
 import type { Operation } from './history.ts';
 import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
-import type { JudgedChanges, RecordedRun } from './record.ts';
+import type { JudgedChanges, LoggedRun, RecordedRun } from './record.ts';
+import { type Cell, sumOf, table, tally } from './table.ts';
 
 /** One exploration of simulated worlds, as a line of `simulations.jsonl`. */
 export interface RecordedSimulation {
@@ -27,8 +29,6 @@ export interface RecordedSimulation {
   readonly violation: string | null;
 }
 
-type Cell = string | number;
-
 const COUNTS = [
   ...(['seeds', 'steps', 'acquisitions', 'readmissions'] as const),
   ...(['writeBacks', 'moves', 'excepted'] as const),
@@ -39,6 +39,11 @@ export function readRuns(folder: string): readonly RecordedRun[] {
   return linesOf<RecordedRun>(join(folder, 'runs.jsonl'));
 }
 
+/** Reads the lines that announce runs, and those of failures. */
+export function readLog(folder: string): readonly LoggedRun[] {
+  return linesOf<LoggedRun>(join(folder, 'log.jsonl'));
+}
+
 /** Returns the report's page with tables of what is recorded in its folder. */
 export function reportOf(folder: string): string {
   const runs = readRuns(folder);
@@ -46,12 +51,15 @@ export function reportOf(folder: string): string {
   const controls = runs.filter(({ subject }) => !OURS.includes(subject));
   const tables: Readonly<Record<string, string>> = {
     machines: machineTable(runs),
+    locks: lockTable(ours),
     runs: runTable(ours),
+    exclusion: exclusionTable(runs),
     faults: faultTable(ours, controls),
     controls: controlTable(folder, controls),
     mutants: mutantTable(folder, controls),
     changes: changeTable(linesOf(join(folder, 'changes.jsonl'))),
     simulations: simulationTable(linesOf(join(folder, 'simulations.jsonl'))),
+    unfinished: unfinishedTable(readLog(folder), runs),
     histories: historyTable(ours),
   };
   return Object.entries(tables).reduce(
@@ -83,6 +91,8 @@ function machineTable(runs: readonly RecordedRun[]): string {
   const rows = [...groups.values()].map((its) => {
     const {
       redis = '',
+      etcd = '',
+      zookeeper = '',
       s3 = '',
       postgres = '',
       node = '',
@@ -90,9 +100,13 @@ function machineTable(runs: readonly RecordedRun[]): string {
       processors = '',
     } = its[0]?.machine ?? {};
     const dates = [...new Set(its.map(({ date }) => date))];
-    return [dates.join(', '), its.length, redis, s3, postgres, node, system, processors];
+    const locks = redis || etcd || zookeeper;
+    return [dates.join(', '), its.length, locks, s3, postgres, node, system, processors];
   });
-  return table(['date', 'runs', 'Redis', 'S3', 'Postgres', 'Node', 'system', 'processors'], rows);
+  return table(
+    ['date', 'runs', 'lock servers', 'S3', 'Postgres', 'Node', 'system', 'processors'],
+    rows,
+  );
 }
 
 function runTable(runs: readonly RecordedRun[]): string {
@@ -120,8 +134,7 @@ function runTable(runs: readonly RecordedRun[]): string {
 }
 
 function figuresOf(runs: readonly RecordedRun[]): Cell[] {
-  const sum = (of: (run: RecordedRun) => number): number =>
-    runs.reduce((total, run) => total + of(run), 0);
+  const sum = (of: (run: RecordedRun) => number): number => sumOf(runs, of);
   const outcomes = (pattern: RegExp): number =>
     sum((run) =>
       Object.entries(run.outcomes).reduce(
@@ -143,14 +156,6 @@ function figuresOf(runs: readonly RecordedRun[]): Cell[] {
     tally(runs.map(({ verdict }) => verdict)),
     tally(runs.map(({ porcupine }) => porcupine.split(':')[0] ?? '')),
   ];
-}
-
-/** Returns `ok`, or `ok × 2, violated × 1`. */
-function tally(words: readonly string[]): string {
-  const groups = [...Map.groupBy(words, (word) => word)];
-  return groups.length === 1
-    ? (groups[0]?.[0] ?? '')
-    : groups.map(([word, its]) => `${word} × ${its.length}`).join(', ');
 }
 
 function faultTable(ours: readonly RecordedRun[], controls: readonly RecordedRun[]): string {
@@ -177,7 +182,7 @@ function controlTable(folder: string, runs: readonly RecordedRun[]): string {
 function mutantTable(folder: string, runs: readonly RecordedRun[]): string {
   const rows = mutants.flatMap(({ name, tokensGrow, excuse }): Cell[][] => {
     const its = runs.filter(({ subject }) => subject === name);
-    const note = tokensGrow ? 'breaks no judged rule' : excuse ? 'excused' : '';
+    const note = tokensGrow ? 'breaks mutual exclusion only' : excuse ? 'excused' : '';
     const row = (run: RecordedRun): Cell[] => {
       const cells = convicted(folder, run);
       return [name, run.sharedLeases, ...cells.slice(0, -1), cells.at(-1) || note];
@@ -203,7 +208,7 @@ function changeTable(recorded: readonly JudgedChanges[]): string {
   const rows = recorded.flatMap(({ sha256, operations, changes }) =>
     changes.map(({ kind, isPlanted, histories, ours, porcupine, agreed }) => [
       ...[`\`${sha256.slice(0, 12)}\``, operations, kind, isPlanted ? 'all' : 'unknown'],
-      ...[histories, ours, porcupine, agreed],
+      ...[histories, ours, porcupine ?? 'no such rule', agreed ?? ''],
     ]),
   );
   return table(
@@ -237,25 +242,20 @@ function simulationTable(runs: readonly RecordedSimulation[]): string {
 
 function historyTable(runs: readonly RecordedRun[]): string {
   const rows = runs.map(
-    ({ date, commit, subject, workload, threads, seed, seconds, operations, sha256 }) => [
-      ...[date, commit, subject, workload, threads ? `4 × ${threads}` : '6 × 2', String(seed)],
-      ...[seconds, operations, `\`${sha256}\``],
-    ],
+    ({ run, date, commit, subject, workload, threads, seed, seconds, ...its }): Cell[] => {
+      const hash = `\`${its.sha256}\``;
+      const number = its.history ? `[${run}](histories/${its.history})` : String(run ?? '');
+      return [
+        ...[number, date, commit, subject, workload, threads ? `4 × ${threads}` : '6 × 2'],
+        ...[String(seed), seconds, its.operations, hash],
+      ];
+    },
   );
   return table(
     [
-      ...['date', 'commit', 'locks', 'workload', 'threads', 'seed', 'seconds', 'operations'],
-      'SHA-256',
+      ...['run', 'date', 'commit', 'locks', 'workload', 'threads', 'seed', 'seconds'],
+      ...['operations', 'SHA-256'],
     ],
     rows,
   );
-}
-
-/** Numbers are right-aligned, and have thousands separators. */
-function table(headings: readonly string[], rows: readonly (readonly Cell[])[]): string {
-  const line = (cells: readonly Cell[]): string =>
-    `| ${cells.map((cell) => (typeof cell === 'number' ? cell.toLocaleString('en-US') : cell)).join(' | ')} |`;
-  const isNumber = (at: number): boolean => rows.some((row) => typeof row[at] === 'number');
-  const rule = headings.map((_, at) => (isNumber(at) ? '-:' : '-'));
-  return [line(headings), line(rule), ...rows.map(line)].join('\n');
 }

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { FAULT_KINDS, type Fault, makeFaults } from './faults.ts';
+import type { Fault } from './fault.ts';
+import { FAULT_KINDS, makeFaults } from './faults.ts';
 import type { Operation } from './history.ts';
 import { World, type WorldOptions } from './world.ts';
 

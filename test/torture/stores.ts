@@ -45,14 +45,17 @@ export function openStores(addresses: StoreAddresses): Readonly<Record<string, S
   const pool = new pg.Pool({ connectionString: postgresUrl, max: 8 });
   pool.on('error', () => undefined);
   const ledger = new FencedPostgres({ pool, holdMs: 2_000 });
-  const client = new S3Client({ ...s3, credentials: s3, forcePathStyle: true });
-  const objects = new FencedS3({ client, bucket: NAME, requestTimeoutMs: 2_000 });
   return {
-    s3: ofObjects(objects),
+    s3: ofObjects(openBucket(s3)),
     records: ofRecords(ledger.records(NAME)),
     table: ofTable(pool, ledger),
     naive: withoutCheck(pool),
   };
+}
+
+export function openBucket(address: S3Address): FencedS3 {
+  const client = new S3Client({ ...address, credentials: address, forcePathStyle: true });
+  return new FencedS3({ client, bucket: NAME, requestTimeoutMs: 2_000 });
 }
 
 function ofObjects(objects: Objects): Store {

@@ -16,6 +16,8 @@ const FIXED_SEED = 30;
 const PLANTED = 20;
 /** Long, because each failover copies a whole Postgres, which takes seconds on a busy machine. */
 const FAILOVER_LIMIT_MS = 120_000;
+/** Long, because etcd, ZooKeeper and S3 take many seconds to start on a busy machine. */
+const SERVERS_LIMIT_MS = 120_000;
 const randomSeed = Number(process.env.FENCED_SEED ?? Date.now());
 
 describe.each([
@@ -60,6 +62,29 @@ test('tokens grow while virtual services move to another group of nodes', async 
   const verdict = verdictOf(await torture({ ...options, subject: 'fenced-groups' }));
   expect(verdict.violations).toEqual([]);
   expect(verdict.faults['node-move-resumed']).toBeGreaterThan(0);
+});
+
+test.each([
+  ['etcd', ['member-kill', 'partition']],
+  ['zookeeper', ['member-kill', 'partition']],
+  ['s3', ['client-kill', 'partition']],
+])(
+  'tokens grow, and one client at a time holds a lock on %s, under %j',
+  async (subject, faults) => {
+    const options = { seed: FIXED_SEED, seconds: SECONDS, faults };
+    const { violations, exclusion } = verdictOf(await torture({ ...options, subject }));
+    // On a busy machine, perhaps nobody tries to get a held lock. Then the verdict is `unknown`.
+    expect({ violations, overlaps: exclusion?.overlaps }).toEqual({ violations: [], overlaps: [] });
+    expect(exclusion?.holds).toBeGreaterThan(0);
+  },
+  SERVERS_LIMIT_MS,
+);
+
+test('a lock that the first waiter takes from its holder is convicted of two holders', async () => {
+  const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults: ['client-clock'] };
+  const subject = 'the first waiter takes a held lock';
+  const run = await torture({ ...options, subject, workload: 'queue' });
+  expect(verdictOf(run)).toMatchObject({ violations: [], exclusion: { verdict: 'violated' } });
 });
 
 test('clients whose writes nobody checks are convicted', async () => {

@@ -1,10 +1,15 @@
-import { type Fault, tookEffect } from './faults.ts';
+import { type Exclusion, exclusionOf, judgeExclusion } from './exclusion.ts';
+import type { Fault } from './fault.ts';
+import { tookEffect } from './faults.ts';
 import type { Operation } from './history.ts';
 import { judge, type Violation } from './judge.ts';
 import type { Run } from './run.ts';
 
 export interface Verdict {
-  /** `unknown`: no violation was found, but the run had too little that could have shown one. */
+  /**
+   * The verdict about tokens and stores. `unknown`: no violation was found, but the run had too
+   * little that could have shown one.
+   */
   readonly verdict: 'ok' | 'violated' | 'unknown';
   readonly violations: readonly Violation[];
   /** Reasons for `unknown`. */
@@ -14,8 +19,10 @@ export interface Verdict {
   readonly outcomes: Readonly<Record<string, number>>;
   /** Writes with a token below one that had been granted before the write began. */
   readonly staleWrites: number;
-  /** Pairs of leases that both holders believed in at the same time. No violation. */
+  /** Pairs of leases that both holders believed in at the same time. */
   readonly sharedLeases: number;
+  /** Null if a fault may have let two clients hold valid leases at once. */
+  readonly exclusion: Exclusion | null;
   /** Faults that disturbed an operation, by kind. */
   readonly faults: Readonly<Record<string, number>>;
 }
@@ -39,7 +46,8 @@ export function verdictOf({ history, faults }: Pick<Run, 'history' | 'faults'>):
     operations: history.length,
     outcomes: counts(history, ({ kind, outcome }) => `${kind} ${outcome}`),
     staleWrites,
-    sharedLeases: countShared(history),
+    sharedLeases: judgeExclusion(history).overlaps.length,
+    exclusion: exclusionOf(history, faults),
     faults: counts(effective, ({ kind }) => kind),
   };
 }
@@ -87,52 +95,4 @@ function countStale(history: readonly Operation[]): number {
 
 function maxOf(a: bigint, b: bigint): bigint {
   return a > b ? a : b;
-}
-
-/** Counts pairs of definite holds that overlap. */
-function countShared(history: readonly Operation[]): number {
-  const byResource = Map.groupBy(definiteHolds(history), ({ object }) => object);
-  return [...byResource.values()].reduce((sum, holds) => sum + overlaps(holds), 0);
-}
-
-interface Hold {
-  readonly object: string;
-  readonly fromNs: number;
-  readonly untilNs: number;
-}
-
-/**
- * Returns the times in which a holder certainly believed in its lease. Each begins when an
- * acquisition or an extension returns. It ends with the holder's next call about this lock, with
- * the lease, or with the last line of its process.
- */
-function definiteHolds(history: readonly Operation[]): readonly Hold[] {
-  return [...Map.groupBy(history, ({ process }) => process).values()].flatMap((operations) => {
-    const lastNs = operations.reduce(
-      (ns, { callNs, returnNs }) => Math.max(ns, returnNs ?? callNs),
-      0,
-    );
-    const byLock = Map.groupBy(operations, ({ object }) => object);
-    return [...byLock].flatMap(([object, ofLock]) =>
-      ofLock.flatMap(({ untilNs, returnNs }, at) => {
-        if (untilNs === undefined || returnNs === null) return [];
-        const nextNs = ofLock[at + 1]?.callNs ?? lastNs;
-        return [{ object, fromNs: returnNs, untilNs: Math.min(untilNs, nextNs) }];
-      }),
-    );
-  });
-}
-
-function overlaps(holds: readonly Hold[]): number {
-  const sorted = holds
-    .filter(({ fromNs, untilNs }) => fromNs < untilNs)
-    .toSorted((a, b) => a.fromNs - b.fromNs);
-  let open: Hold[] = [];
-  let found = 0;
-  for (const hold of sorted) {
-    open = open.filter(({ untilNs }) => untilNs > hold.fromNs);
-    found += open.length;
-    open.push(hold);
-  }
-  return found;
 }

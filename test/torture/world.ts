@@ -12,10 +12,8 @@ import {
   type S3Address,
   type S3Service,
   startLocalPostgres,
-  startLocalRedis,
   startS3,
   TcpProxy,
-  type Upstream,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -24,17 +22,23 @@ import { Phoenix } from '../gateway/harness/phoenix.ts';
 import { configFile } from '../gateway/harness/process.ts';
 import { within } from '../lock/harness/redlock-world.ts';
 import type { ClientConfig } from './client.ts';
-import { TTL_MS } from './held.ts';
+import { TTL_MS, ttlMsOf } from './held.ts';
 import { Recorder } from './history.ts';
+import {
+  type LockServers,
+  type Member,
+  openLockDoors,
+  startLockServers,
+  upstreamOf,
+} from './lock-servers.ts';
 import {
   ASYNCHRONOUS,
   connect,
   hasGroups,
   hasVotes,
   isMovable,
-  isOnPostgres,
+  isOnRedis,
   type Moves,
-  NODES_PER_GROUP,
   type NodeAddress,
   OURS,
   openRedlock,
@@ -74,6 +78,7 @@ const PATIENCE_MS = 60_000;
  * The proxies of one half of the clients, a group. They can cut this half alone off from a server.
  */
 export interface Doors {
+  /** Before each server of the locks: Redis nodes, members, or the S3 server of S3 locks. */
   readonly nodes: readonly TcpProxy[];
   readonly s3: TcpProxy;
   readonly postgres: TcpProxy;
@@ -100,8 +105,9 @@ export interface Node {
 
 interface Servers {
   readonly nodes: readonly Node[];
+  readonly members: readonly Member[];
   /** A server without data that does not run. The next failover makes it a replica. */
-  readonly spare: LocalRedisNode;
+  readonly spare: LocalRedisNode | undefined;
   readonly doors: readonly Doors[];
   readonly s3: S3Service;
   readonly postgres: LocalPostgres;
@@ -113,6 +119,8 @@ interface Servers {
 export class World implements AsyncDisposable {
   readonly recorder: Recorder;
   readonly nodes: readonly Node[];
+  /** The members of etcd or ZooKeeper, if the locks are there. */
+  readonly members: readonly Member[];
   readonly doors: readonly Doors[];
   /** The Postgres that is the primary at present. */
   postgres: LocalPostgres;
@@ -124,7 +132,7 @@ export class World implements AsyncDisposable {
   readonly #options: WorldOptions;
   readonly #parts: AsyncDisposableStack;
   readonly #s3: S3Service;
-  #spare: LocalRedisNode;
+  #spare: LocalRedisNode | undefined;
   #names = 0;
   /** Resolves after the last fault that makes a clock wrong, or that needs right clocks. */
   #clocks: Promise<unknown> = Promise.resolve();
@@ -135,36 +143,28 @@ export class World implements AsyncDisposable {
 
   static async start(options: WorldOptions): Promise<World> {
     await using parts = new AsyncDisposableStack();
-    const groups = hasGroups(options.subject) ? 2 : 1;
-    const redis = parts.use(
-      await startLocalRedis(groups * NODES_PER_GROUP + 1, {
-        persistence: 'aof',
-        hasMovableClock: options.hasMovableClocks,
-        args: ['--repl-diskless-sync-delay', '0'],
-      }),
-    );
+    const { subject, hasMovableClocks } = options;
+    const locks = await startLockServers(subject, hasMovableClocks, parts);
     const s3 = parts.use(await startS3());
     const postgres = parts.use(await startLocalPostgres());
     await prepare(s3, postgres.url);
-    const [spare, ...servers] = redis.nodes;
-    if (!spare) throw new Error('no server was started');
     const doors = await Promise.all(
-      Array.from({ length: GROUPS }, () => openDoors(servers, s3, postgres, parts)),
+      Array.from({ length: GROUPS }, () => openDoors(subject, { locks, s3, postgres }, parts)),
     );
+    const { spare, members } = locks;
     // Stops the spare server, which a failover starts as a replica.
-    await spare.kill();
+    await spare?.kill();
     const gateways = await Promise.all(
-      options.subject === 'gateway'
-        ? doors.map((one) => startGateway(one, s3, postgres, parts))
-        : [],
+      subject === 'gateway' ? doors.map((one) => startGateway(one, s3, postgres, parts)) : [],
     );
-    const programs = { redis: redis.program, s3: s3.program, postgres: postgres.program };
-    const nodes = servers.map((server, at) => ({ name: `n${at}`, server }));
+    const programs = { ...locks.programs, s3: s3.program, postgres: postgres.program };
+    const nodes = locks.nodes.map((server, at) => ({ name: `n${at}`, server }));
     const folder = await mkdtemp(join(tmpdir(), 'fenced-torture-'));
     parts.defer(() => rm(folder, { recursive: true }));
     const recorder = new Recorder(folder);
     const world = new World(options, parts.move(), recorder, {
       nodes,
+      members,
       spare,
       doors,
       s3,
@@ -186,6 +186,7 @@ export class World implements AsyncDisposable {
     this.#parts = parts;
     this.recorder = recorder;
     this.nodes = servers.nodes;
+    this.members = servers.members;
     this.#spare = servers.spare;
     this.doors = servers.doors;
     this.#s3 = servers.s3;
@@ -196,7 +197,12 @@ export class World implements AsyncDisposable {
 
   /** True if the locks are on the Redis nodes. */
   get usesNodes(): boolean {
-    return !isOnPostgres(this.#options.subject);
+    return isOnRedis(this.#options.subject);
+  }
+
+  /** The TTL of the leases. */
+  get ttlMs(): number {
+    return ttlMsOf(this.#options.subject);
   }
 
   /** Starts a client with a new name. */
@@ -340,7 +346,7 @@ export class World implements AsyncDisposable {
 
   /** While `routine` runs, clients reach a writable replica in place of a node. */
   async showReplica(node: Node, lagMs: number, routine: () => Promise<void>): Promise<void> {
-    const [master, replica] = [node.server, this.#spare];
+    const [master, replica] = [node.server, this.#spareNode];
     await this.#replicate(node, lagMs, async (client) => {
       await client.config('SET', 'replica-read-only', 'no');
       const doors = this.doors.map(({ nodes }) => nodes[this.nodes.indexOf(node)]);
@@ -351,6 +357,11 @@ export class World implements AsyncDisposable {
     await replica.kill();
   }
 
+  get #spareNode(): LocalRedisNode {
+    if (!this.#spare) throw new Error('the locks are not on Redis nodes');
+    return this.#spare;
+  }
+
   /**
    * Starts a replica of a node. Calls `routine` when the replica has received nothing for `lagMs`.
    */
@@ -359,9 +370,9 @@ export class World implements AsyncDisposable {
     lagMs: number,
     routine: (replica: Redis) => Promise<void>,
   ): Promise<void> {
-    await this.#spare.start('none');
+    await this.#spareNode.start('none');
     await using link = await TcpProxy.start(server);
-    const client = new Redis(this.#spare.port);
+    const client = new Redis(this.#spareNode.port);
     await client.replicaof(link.host, link.port);
     await within(PATIENCE_MS, 'the copy of the data', async () =>
       (await client.info('replication')).includes('master_link_status:up'),
@@ -380,7 +391,7 @@ export class World implements AsyncDisposable {
    * clients
    */
   async failOver(node: Node, lagMs: number, split?: () => Promise<void>): Promise<void> {
-    const [master, replica] = [node.server, this.#spare];
+    const [master, replica] = [node.server, this.#spareNode];
     await this.#replicate(node, lagMs, async (client) => {
       if (!split) await master.kill();
       await client.replicaof('NO', 'ONE');
@@ -469,6 +480,7 @@ export class World implements AsyncDisposable {
       nodes: this.nodes
         .slice(0, nodeCount)
         .map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
+      members: this.members.map((_, at) => `${doors.nodes[at]?.host}:${doors.nodes[at]?.port}`),
       ...addressesOf(doors, this.#s3, this.postgres),
       moves: { done: this.#moves, ahead: this.isMovable && !nodeCount ? this.#movesLeft : 0 },
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
@@ -505,23 +517,15 @@ async function ended(mover: WorkerProcess): Promise<void> {
 
 /** Opens proxies before all servers. */
 async function openDoors(
-  nodes: readonly LocalRedisNode[],
-  s3: S3Address,
-  postgres: LocalPostgres,
+  subject: string,
+  { locks, ...stores }: { locks: LockServers; s3: S3Address; postgres: LocalPostgres },
   parts: AsyncDisposableStack,
 ): Promise<Doors> {
   const open = async (address: string): Promise<TcpProxy> =>
     parts.use(await TcpProxy.start(upstreamOf(address)));
-  return {
-    nodes: await Promise.all(nodes.map(({ url }) => open(url))),
-    s3: await open(s3.endpoint),
-    postgres: await open(postgres.url),
-  };
-}
-
-function upstreamOf(url: string): Upstream {
-  const { hostname, port } = new URL(url);
-  return { host: hostname, port: Number(port) };
+  const s3 = await open(stores.s3.endpoint);
+  const nodes = subject === 's3' ? [s3] : await openLockDoors(locks, parts);
+  return { nodes, s3, postgres: await open(stores.postgres.url) };
 }
 
 /** Returns the addresses of the stores, through the proxies of a group. */

@@ -5,8 +5,8 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
-	"math"
 	"os"
 	"sort"
 	"strconv"
@@ -59,7 +59,7 @@ func number(digits string) int64 {
 }
 
 func step(s interface{}, input interface{}, _ interface{}) []interface{} {
-	before, op := s.(state), input.(operation)
+	before, op := s.(state), input.(bounded)
 	if op.Kind == "read" {
 		if text(op.Value) == before.value && (op.Highest == "" || number(op.Highest) == before.highest) {
 			return []interface{}{before}
@@ -91,9 +91,9 @@ func step(s interface{}, input interface{}, _ interface{}) []interface{} {
 		after.value = text(op.Value)
 	}
 	switch {
-	case op.Outcome == "unknown" && fits:
+	case op.Outcome == "unknown" && fits && !op.isCertain:
 		return []interface{}{before, after}
-	case op.Outcome == "unknown":
+	case op.Outcome == "unknown" && !op.isCertain:
 		return []interface{}{before}
 	case fits:
 		return []interface{}{after}
@@ -109,14 +109,13 @@ var model = porcupine.NondeterministicModel{
 
 // Reads the operations of each object, without those that constrain nothing. If a client found that
 // an object had lost its token, that one operation is impossible.
-func read(path string) (map[string][]porcupine.Operation, error) {
+func read(path string) (map[string][]bounded, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	clients := map[string]int{}
-	byObject := map[string][]porcupine.Operation{}
+	byObject := map[string][]bounded{}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -132,10 +131,7 @@ func read(path string) (map[string][]porcupine.Operation, error) {
 		if op.Outcome == "failed" || isUnseen || isRefused || op.Kind == "extend" || op.Kind == "release" {
 			continue
 		}
-		if _, known := clients[op.Process]; !known {
-			clients[op.Process] = len(clients)
-		}
-		end := int64(math.MaxInt64)
+		end := int64(never)
 		if op.Outcome != "unknown" {
 			end = *op.ReturnNs
 		}
@@ -147,22 +143,32 @@ func read(path string) (map[string][]porcupine.Operation, error) {
 			steps = append(steps, raised)
 		}
 		for _, one := range steps {
-			byObject[op.Object] = append(byObject[op.Object], porcupine.Operation{
-				ClientId: clients[op.Process], Input: one, Call: op.CallNs, Return: end,
-			})
+			byObject[op.Object] = append(byObject[op.Object], bounded{operation: one, end: end})
 		}
 	}
 	return byObject, lines.Err()
 }
 
-func judge(path string) (map[string]interface{}, error) {
+// The client is only for pictures.
+func forPorcupine(operations []bounded) []porcupine.Operation {
+	all := make([]porcupine.Operation, len(operations))
+	for at, op := range operations {
+		all[at] = porcupine.Operation{Input: op, Call: op.CallNs, Return: op.end}
+	}
+	return all
+}
+
+func judge(path string, isPruned bool) (map[string]interface{}, error) {
 	byObject, err := read(path)
 	if err != nil {
 		return nil, err
 	}
 	violated, undecided, began := []string{}, []string{}, time.Now()
 	for object, operations := range byObject {
-		switch porcupine.CheckOperationsTimeout(model.ToModel(), operations, limit) {
+		if isPruned {
+			operations = prune(operations)
+		}
+		switch porcupine.CheckOperationsTimeout(model.ToModel(), forPorcupine(operations), limit) {
 		case porcupine.Illegal:
 			violated = append(violated, object)
 		case porcupine.Unknown:
@@ -176,8 +182,10 @@ func judge(path string) (map[string]interface{}, error) {
 }
 
 func main() {
-	for _, path := range os.Args[1:] {
-		verdict, err := judge(path)
+	isPruned := flag.Bool("prune", true, "leave out what no verdict depends on")
+	flag.Parse()
+	for _, path := range flag.Args() {
+		verdict, err := judge(path, *isPruned)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, path, err)
 			os.Exit(1)

@@ -1,0 +1,67 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { GO, installed } from '@fenced/testbed';
+import { beforeAll, expect, test } from 'vitest';
+import { Random } from '../simulation/random.ts';
+import type { Operation } from './history.ts';
+import { toJsonLines } from './json-lines.ts';
+import { judge } from './judge.ts';
+import { alter, PLANTS, plant } from './plant.ts';
+import { porcupine } from './porcupine.ts';
+import { syntheticHistory } from './synthetic.ts';
+
+const seed = Number(process.env.FENCED_SEED ?? 1);
+/** The longest time for a history that took a minute or more before anything was left out. */
+const LIMIT_MS = 5_000;
+const folder = mkdtempSync(join(tmpdir(), 'fenced-porcupine-'));
+beforeAll(() => installed(GO));
+
+function fileOf(name: string, history: readonly Operation[]): string {
+  const file = join(folder, `${name}.jsonl`);
+  writeFileSync(file, toJsonLines(history));
+  return file;
+}
+
+function judged(history: readonly Operation[]): readonly string[] {
+  return judge(history)
+    .map(({ object }) => object)
+    .sort();
+}
+
+test('what is left out changes no verdict about 6,000 short histories with random changes', async () => {
+  const random = new Random(seed, 'short histories');
+  const histories = Array.from({ length: 6_000 }, (_, at) => {
+    const options = { operations: 4 + random.below(10), unknown: 1 + random.below(3) };
+    const changed = alter(alter(syntheticHistory(random, options), random), random);
+    return changed.map((operation) => ({ ...operation, object: `s3/${at}` }));
+  });
+  const all = histories.flat();
+  const file = fileOf('short', all);
+  const [pruned] = await porcupine([file]);
+  const [complete] = await porcupine([file], false);
+  expect(pruned).toMatchObject({ violated: complete?.violated, undecided: [] });
+  expect(judged(all)).toEqual(pruned?.violated);
+  expect(pruned?.violated.length).toBeGreaterThan(300);
+  expect(pruned?.violated.length).toBeLessThan(5_400);
+});
+
+test('histories of 150 operations, of which 22 are unknown, are decided within seconds', async () => {
+  const random = new Random(seed, 'many unknown outcomes');
+  const histories = Array.from({ length: 10 }, () =>
+    syntheticHistory(random, { operations: 150, unknown: 22 }),
+  );
+  const kinds = Object.keys(PLANTS).filter((kind) => kind !== 'token not above');
+  const planted = histories.flatMap((history) =>
+    kinds.flatMap((kind) => [plant(history, kind, random) ?? []]),
+  );
+  expect(planted.filter(({ length }) => length > 0)).toHaveLength(10 * kinds.length);
+  const verdicts = await porcupine(
+    [...histories, ...planted].map((history, at) => fileOf(`${at}`, history)),
+  );
+  const violated = verdicts.map((verdict) => verdict.violated.length);
+  expect(violated).toEqual([...histories.map(() => 0), ...planted.map(() => 1)]);
+  expect(verdicts.flatMap(({ undecided }) => undecided)).toEqual([]);
+  expect(Math.max(...verdicts.map(({ ms }) => ms))).toBeLessThan(LIMIT_MS);
+  expect([...histories, ...planted].map((history) => judge(history).length)).toEqual(violated);
+});
