@@ -26,7 +26,7 @@ const FENCE_MS = '1000000';
 const LOST_CHANCE = 0.9;
 const NO_ANSWER = { answer: 'error', error: new Error('no answer') } as const;
 
-/** What clients need of their world. */
+/** The part of a world that clients need. */
 export interface Mail {
   readonly nodes: FiveNodes;
   readonly random: Random;

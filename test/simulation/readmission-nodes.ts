@@ -106,9 +106,9 @@ export class FiveNodes {
   }
 
   /**
-   * Of two incarnations of a node under the same generation, the number of the other nodes that
-   * know the less known one. 0 if there are no such two, or if neither or both vote. So two clients
-   * have nominated them, and neither knew of the other.
+   * Counts the other nodes that know the less known of two incarnations of a node. Both have the
+   * same generation, and one of them votes. 0 if there are no such two. They arise if two clients
+   * nominate them, and neither knows of the other.
    */
   division({ index, master, old }: Place): number {
     if (!old || this.votes(old) === this.votes(master)) return 0;

@@ -31,7 +31,7 @@ interface Options {
   readonly trace?: (line: string) => void;
 }
 
-/** What happened in a world. */
+/** The outcome of a world. */
 interface Life {
   readonly seed: number;
   readonly violation: string | null;
