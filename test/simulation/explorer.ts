@@ -16,6 +16,8 @@ export interface Task {
   readonly moves: boolean;
   /** True for short worlds. */
   readonly short: boolean;
+  /** True for worlds of readmissions. */
+  readonly readmissions: boolean;
 }
 
 export interface Finding {
@@ -40,9 +42,11 @@ const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
 let counts = NO_COUNTS;
+const { moves, short } = task;
+const readmissions = task.readmissions || (mutant?.world?.readmissions ?? false);
+const kind = { ...mutant?.world, flaws, moves, short, readmissions };
 for (let at = 0; at < task.count; at += task.stride) {
-  const { moves, short } = task;
-  const options = { ...mutant?.world, flaws, without: new Set(task.without), moves, short };
+  const options = { ...kind, without: new Set(task.without) };
   const outcome = await simulate(task.firstSeed + at, options);
   counts = {
     seeds: counts.seeds + 1,

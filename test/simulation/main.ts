@@ -6,7 +6,7 @@ import type { RecordedSimulation } from '../torture/report.ts';
 import { type Exploration, explore } from './exploration.ts';
 
 const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME] [--moves] [--short]
-                    [--record FILE]
+                    [--readmissions] [--record FILE]
 
 Runs the lock's own code in simulated worlds, until an invariant is violated.
 
@@ -17,13 +17,13 @@ Runs the lock's own code in simulated worlds, until an invariant is violated.
   --mutant NAME      a mutant of test/simulation/mutant-list.ts, run in place of the code
   --moves            worlds in which the locks move to another node set
   --short            short worlds with few clients and faults: many more of them in the same time
+  --readmissions     worlds of five nodes that clients readmit from different majorities
   --record FILE      adds the numbers to the runs of a report: docs/report/simulations.jsonl
 
 Exit code: 0 no violation; 1 a violation, with the command that plays it again.`;
 
-const { firstSeed, without, count, workers, mutant, moves, short, record } = readCommandLine(
-  USAGE,
-  () => {
+const { firstSeed, without, count, workers, mutant, moves, short, readmissions, record } =
+  readCommandLine(USAGE, () => {
     const { values } = parseArgs({
       options: {
         seeds: { type: 'string', default: '10000' },
@@ -33,6 +33,7 @@ const { firstSeed, without, count, workers, mutant, moves, short, record } = rea
         mutant: { type: 'string' },
         moves: { type: 'boolean', default: false },
         short: { type: 'boolean', default: false },
+        readmissions: { type: 'boolean', default: false },
         record: { type: 'string' },
       },
     });
@@ -45,10 +46,10 @@ const { firstSeed, without, count, workers, mutant, moves, short, record } = rea
       mutant: values.mutant ?? null,
       moves: values.moves,
       short: values.short,
+      readmissions: values.readmissions,
       record: values.record,
     };
-  },
-);
+  });
 const begunMs = performance.now();
 
 say(`seeds ${firstSeed} to ${firstSeed + count - 1}`);
@@ -61,6 +62,7 @@ const result = await explore({
   without,
   moves,
   short,
+  readmissions,
   onProgress: (counts) => {
     if (performance.now() - toldMs < 10_000) return;
     toldMs = performance.now();
@@ -70,7 +72,7 @@ const result = await explore({
 say(summary(result));
 if (result.finding) {
   const { seed, violation, without: left, trace } = result.finding;
-  const ofMutant = `${moves ? ' --moves' : ''}${short ? ' --short' : ''}${mutant === null ? '' : ` --mutant '${mutant}'`}`;
+  const ofMutant = `${moves ? ' --moves' : ''}${short ? ' --short' : ''}${readmissions ? ' --readmissions' : ''}${mutant === null ? '' : ` --mutant '${mutant}'`}`;
   say(['', ...trace, '', `seed ${seed}: ${violation}`].join('\n'));
   say(`again: npm run simulate -- --seed ${seed} --without ${left.join(',') || ','}${ofMutant}`);
   process.exitCode = 1;
@@ -80,7 +82,9 @@ if (record !== undefined) {
   const { date, commit } = await describeMachine({});
   const seconds = Math.round((performance.now() - begunMs) / 1_000);
   const violation = finding?.violation ?? null;
-  const kind = `${short ? 'short' : 'long'}${moves ? ', moves' : ''}`;
+  const kind = readmissions
+    ? 'readmissions'
+    : `${short ? 'short' : 'long'}${moves ? ', moves' : ''}`;
   const line: RecordedSimulation = { date, commit, kind, firstSeed, ...counts, seconds, violation };
   await appendFile(record, `${JSON.stringify(line)}\n`);
 }

@@ -17,7 +17,7 @@ export interface Mutant {
   /** True if the step protects mutual exclusion only: tokens grow without it, too. */
   readonly tokensGrow?: boolean;
   /** Settings and faults of worlds that show the flaw soon. Without them, all are drawn. */
-  readonly world?: Pick<WorldKind, 'settings' | 'faults'>;
+  readonly world?: Pick<WorldKind, 'settings' | 'faults' | 'readmissions'>;
   /** The reason why the mutant may survive. */
   readonly excuse?: string;
 }
@@ -150,6 +150,23 @@ export const mutants: readonly Mutant[] = [
     },
     // After a failover, some clients still reach the old master, and readmit it in turn.
     world: { settings: small, faults: ['failover', 'lose-lock'] },
+  },
+  {
+    name: 'roster ties kept by place',
+    purpose:
+      'Of two incarnations under one generation, all nodes keep the same one. Otherwise, two majorities each believe in another one, and tokens repeat.',
+    flaw: 'roster-ties-by-place',
+    script: {
+      file: scripts,
+      replace: [
+        ['if is_later(one, known[place]) then', 'if one.generation > known[place].generation then'],
+      ],
+    },
+    patch: {
+      file: readmission,
+      replace: [['isLater(one, latest)', 'one.generation > latest.generation']],
+    },
+    world: { readmissions: true },
   },
   {
     name: 'stored token preferred to the floor',

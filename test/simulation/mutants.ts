@@ -33,6 +33,7 @@ for (const { name, excuse, moves } of mutants) {
     without: null,
     moves: moves ?? false,
     short: false,
+    readmissions: false,
   });
   const { seeds, finding } = result;
   const fate = finding ? `${seeds} seeds` : `survived ${seeds} seeds`;

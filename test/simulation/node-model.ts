@@ -413,7 +413,9 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
   const highest = tokenText(Math.max(restored, Number(field('max') ?? '0')));
   const known = incarnationsIn(roster);
   for (const [at, one] of incarnationsIn(field('roster') ?? '').entries()) {
-    if (isLater(one, known[at] ?? { generation: 0, incarnation: '' })) known[at] = one;
+    const given = known[at] ?? { generation: 0, incarnation: '' };
+    const isFirstKept = model.has('roster-ties-by-place') && one.generation === given.generation;
+    if (isLater(one, given) && !isFirstKept) known[at] = one;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
   noteRoster(
@@ -629,7 +631,7 @@ function isKnown(command: string): command is ModelCommand {
 }
 
 /** Number of the parts of a reply before the voter. */
-const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1, 'not-held': 2 };
+export const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1, 'not-held': 2 };
 
 /** The reply of a script, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {

@@ -6,6 +6,7 @@ export type NodeFlaw =
   | 'no-readmission-check'
   | 'floor-not-restored'
   | 'promise-not-strict'
+  | 'roster-ties-by-place'
   | 'fence-before-floor'
   | 'members-ignored'
   | 'first-takes-held'

@@ -38,6 +38,7 @@ test(`under random faults tokens grow, and every client acquires again after the
     without: null,
     moves: false,
     short: false,
+    readmissions: false,
   });
   expect(finding, `npm run simulate -- --seed ${finding?.seed} --seeds 1`).toBeNull();
   // An exploration in which nothing happened would prove nothing.
@@ -78,6 +79,7 @@ test.each(soonShown)(
       without: [],
       moves: false,
       short: false,
+      readmissions: false,
     });
     expect(finding).not.toBeNull();
   },
@@ -97,8 +99,31 @@ test(`tokens also grow while the locks move to other nodes, in ${MOVES} worlds`,
     without: null,
     moves: true,
     short: false,
+    readmissions: false,
   });
   expect(finding, `npm run simulate -- --moves --seed ${finding?.seed} --seeds 1`).toBeNull();
   expect(seeds).toBe(MOVES);
   expect(moves).toBeGreaterThan(MOVES / 5);
+});
+
+/** Number of worlds that begin in the same state: `WORLDS_PER_BEGINNING`. */
+const READMISSIONS = 200;
+
+test(`tokens also grow while clients readmit nodes from different majorities, in ${READMISSIONS} worlds`, {
+  timeout: 120_000,
+}, async () => {
+  const { finding, seeds, acquisitions, readmissions } = await explore({
+    firstSeed: FIRST_SEED,
+    count: READMISSIONS,
+    workers: 1,
+    mutant: null,
+    without: null,
+    moves: false,
+    short: false,
+    readmissions: true,
+  });
+  expect(finding, `npm run simulate -- --readmissions --seed ${finding?.seed}`).toBeNull();
+  expect(seeds).toBe(READMISSIONS);
+  expect(acquisitions).toBeGreaterThan(READMISSIONS / 10);
+  expect(readmissions).toBeGreaterThan(READMISSIONS);
 });

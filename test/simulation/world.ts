@@ -14,6 +14,7 @@ import type { ModelCall } from './node-model.ts';
 import { onUnhandledRejection, realEvents } from './platform.ts';
 import { runProgram, type Surroundings } from './program.ts';
 import { Random } from './random.ts';
+import { simulateReadmissions } from './readmission-world.ts';
 import type { Recorder } from './recorder.ts';
 import type { NodeFlaw } from './redis-process.ts';
 import { Schedule } from './schedule.ts';
@@ -25,6 +26,8 @@ export interface WorldKind {
   readonly moves?: boolean;
   /** True for a short world: thousands of them cost as much as hundreds of long ones. */
   readonly short?: boolean;
+  /** True for a world of `simulateReadmissions`. */
+  readonly readmissions?: boolean;
   /** Settings that are fixed. All others are drawn. */
   readonly settings?: Partial<Settings>;
   /** The kinds of faults, in place of drawn ones. */
@@ -63,7 +66,11 @@ export interface Outcome {
 }
 
 /** Runs the world of a seed. The same seed gives the same history. */
-export function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
+export async function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
+  if (options.readmissions) {
+    const none = { writeBacks: 0, moves: 0, carried: 0, excepted: 0, faultCount: 0, recoveryMs: 0 };
+    return { ...none, ...simulateReadmissions(seed, options) };
+  }
   return new World(seed, options).live();
 }
 
