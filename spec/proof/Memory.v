@@ -5,7 +5,8 @@ Require Import Arith Lia.
 
 (** Proofs along a run: the first state has no messages, and each action adds one at most. *)
 Ltac along_the_run R :=
-  induction R as [s I | s s' R IH St]; [destruct I as (I1 & I2 & I3 & I4 & I5 & I6 & I7 & I8 & I9) |].
+  induction R as [s I | s s' R IH St];
+  [destruct I as (I1 & I2 & I3 & I4 & I5 & I6 & I7 & I8 & I9) |].
 Ltac cases := simpl in *; unfold add, put in *;
   repeat match goal with
   | H : _ \/ voted _ _ |- _ => destruct H as [-> | H]; simpl in *
@@ -86,8 +87,8 @@ Definition grown (m m' : mem) :=
 Lemma grown_refl m : grown m m.
 Proof. unfold grown; auto. Qed.
 
-(** Votes write numbers above those that they read. The other scripts only raise them, and forgetting
-    a name counts as its highest possible number. A promise takes no earlier entry. *)
+(** Votes write numbers above those that they read. The other scripts only raise them, and a
+    forgotten name counts with its highest possible number. A promise takes no earlier entry. *)
 Lemma memory_grows s s' i m : step s s' -> memory s i = Some m ->
   exists m', memory s' i = Some m' /\ grown m m'.
 Proof.
@@ -99,7 +100,7 @@ Proof.
     try (intros x; repeat match goal with H : forall x : resource, _ |- _ => specialize (H x) end;
          try destruct (wants o x); try destruct (names x); lia); try lia.
   - intros n. destruct (nom n) eqn:N; auto.
-  - intros C HC. rewrite (H1 C HC). reflexivity.
+  - intros C HC. match goal with Same : forall C, _ -> C = B |- _ => rewrite (Same C HC) end. reflexivity.
 Qed.
 
 (** ** What an incarnation remembers of its votes and promises *)
@@ -144,7 +145,7 @@ Lemma vote_then_vote s : reach s -> forall v v' x, voted s v -> voted s v' ->
   wants (v_owner v) x = true -> wants (v_owner v') x = true -> v_high v < v_low v'.
 Proof.
   intros R; along_the_run R; intros v v' x H H' Same T W W'; [destruct (I5 v H) |].
-  pose proof (vote_time s R) as K. destruct St; cases; eauto; try lia; try too_old K.
+  pose proof (vote_time s R) as K. destruct St; cases; try (eapply IH; eassumption); auto; try lia; try too_old K.
   destruct (vote_is_remembered s R v) as (m0 & M & _ & _ & Hi); auto.
   replace m0 with m in * by congruence. specialize (Hi x W). unfold sure in Hi.
   match goal with New : forall x, _ -> bound m x < low |- _ => specialize (New x W') end. lia.
@@ -156,7 +157,7 @@ Lemma vote_then_promise s : reach s -> forall v p, voted s v -> promised s p ->
 Proof.
   intros R; along_the_run R; intros v p H H' Same T; [destruct (I5 v H) |].
   pose proof (vote_time s R) as K. pose proof (promise_time s R) as K'.
-  destruct St; cases; eauto; try too_old K';
+  destruct St; cases; try (eapply IH; eassumption); auto; try too_old K';
     destruct (vote_is_remembered s R v) as (m0 & M & _ & Hi & _); auto;
     replace m0 with m in * by congruence; auto.
 Qed.
@@ -167,7 +168,7 @@ Lemma promise_then_vote s : reach s -> forall p v, promised s p -> voted s v ->
   forall n e, p_nominated p n = Some e -> upto e (v_roster v n).
 Proof.
   intros R; along_the_run R; intros p v H H' Same T; [destruct (I6 p H) |].
-  pose proof (vote_time s R) as K. destruct St; cases; eauto; try too_old K.
+  pose proof (vote_time s R) as K. destruct St; cases; try (eapply IH; eassumption); auto; try too_old K.
   destruct (promise_is_remembered s R p) as (m0 & M & Hi & _); auto.
   replace m0 with m in * by congruence; auto.
 Qed.
@@ -178,7 +179,7 @@ Lemma promise_then_promise s : reach s -> forall p p', promised s p -> promised 
   forall n e, p_nominated p n = Some e -> upto e (p_roster p' n).
 Proof.
   intros R; along_the_run R; intros p p' H H' Same T; [destruct (I6 p H) |].
-  pose proof (promise_time s R) as K. destruct St; cases; eauto; try lia; try too_old K;
+  pose proof (promise_time s R) as K. destruct St; cases; try (eapply IH; eassumption); auto; try lia; try too_old K;
     destruct (promise_is_remembered s R p) as (m0 & M & Hi & _); auto;
     replace m0 with m in * by congruence; auto.
 Qed.
@@ -188,7 +189,7 @@ Lemma no_vote_after_seal s : reach s -> forall p v B, promised s p -> voted s v 
   p_sealed_for p = Some B -> p_inc p = v_inc v -> v_time v < p_time p.
 Proof.
   intros R; along_the_run R; intros p v B H H' Sl Same; [destruct (I6 p H) |].
-  pose proof (vote_time s R) as K. destruct St; cases; eauto.
+  pose proof (vote_time s R) as K. destruct St; cases; try (eapply IH; eassumption); auto.
   destruct (promise_is_remembered s R p) as (m0 & M & _ & Hi); auto. specialize (Hi _ Sl).
   congruence.
 Qed.
@@ -199,7 +200,7 @@ Lemma no_promise_after_seal s : reach s -> forall p p' B n e, promised s p -> pr
   p_time p' < p_time p.
 Proof.
   intros R; along_the_run R; intros p p' B n0 e0 H H' Sl Same N; [destruct (I6 p H) |].
-  pose proof (promise_time s R) as K. destruct St; cases; eauto; try discriminate.
+  pose proof (promise_time s R) as K. destruct St; cases; try (eapply IH; eassumption); auto; try discriminate.
   destruct (promise_is_remembered s R p) as (m0 & M & _ & Hi); auto. specialize (Hi _ Sl).
   congruence.
 Qed.
@@ -209,7 +210,8 @@ Lemma sealed_for_one_set s : reach s -> forall p p' B B', promised s p -> promis
   p_inc p = p_inc p' -> p_sealed_for p = Some B -> p_sealed_for p' = Some B' -> B = B'.
 Proof.
   intros R; along_the_run R; intros p p' C C' H H' Same Sl Sl'; [destruct (I6 p H) |].
-  destruct St; cases; eauto; try discriminate;
+  destruct St; cases; try exact (IH _ _ _ _ H H' Same Sl Sl');
+    try reflexivity; try discriminate;
     match goal with K : promised s ?q, N : p_sealed_for ?q = Some ?D |- _ =>
       destruct (promise_is_remembered s R q K) as (m0 & M & _ & Hi); specialize (Hi D N);
       replace m0 with m in * by congruence end; auto; symmetry; auto.

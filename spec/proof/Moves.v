@@ -148,7 +148,7 @@ Proof.
   - match goal with H : forall A, awaits s S = Some A -> _ |- _ => destruct (H A W) as (Q & a' & SQ) end.
     exists Q, a'. destruct SQ as (S1 & S2 & S3). repeat split; auto; try apply S3; auto.
     intros n Qn. apply (promise_time s R), S3, Qn.
-  - exfalso. eapply H; eauto.
+  - exfalso. match goal with K : forall d, _ -> d_set d <> _ |- _ => apply (K d); auto end.
 Qed.
 
 (** Each decision follows a first start of its set, and its floor is not below. *)

@@ -127,14 +127,15 @@ Proof.
   destruct St; cases; auto.
   - (* the winner's own lease *)
     eexists; split; [left; reflexivity |]. simpl. repeat split; auto.
-    destruct (some_node _ _ H0) as (n & Qn).
+    match goal with HQ : quorum S Q |- _ => destruct (some_node S Q HQ) as (n & Qn) end.
     match goal with O : forall n, Q n -> v_owner (f n) = o |- _ => rename O into Owner end.
     destruct (vote_after_begin s R (f n)) as (t & B & T); auto. rewrite (Owner n Qn) in B.
     exists t. split; auto. intros k Qk.
     destruct (vote_after_begin s R (f k)) as (t' & B' & T'); auto. rewrite (Owner k Qk) in B'.
     congruence.
   - (* a follower's *)
-    exists w. pose proof (win_time s R w H0). destruct (own_lease s R w H0) as (l & L & Wl & Tl).
+    exists w. match goal with K : won s w |- _ => rename K into Hw end.
+    pose proof (win_time s R w Hw). destruct (own_lease s R w Hw) as (l & L & Wl & Tl).
     repeat split; auto; [| lia | exists t; auto].
     match goal with K : forall l, _ -> _ -> l_token l < token |- _ => specialize (K l L Wl) end. lia.
 Qed.
