@@ -25,7 +25,7 @@ export {
 export { describeMachine, type MachineFacts } from './machine.js';
 export { type MariadbService, startMariadb } from './mariadb.js';
 export { MovableClock } from './movable-clock.js';
-export { CHROMIUM, FIREFOX, GO, installed, JAVA, PYTHON } from './needs.js';
+export { CHROMIUM, COQ, FIREFOX, GO, installed, JAVA, PYTHON } from './needs.js';
 export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
 export {
   type LocalPostgres,

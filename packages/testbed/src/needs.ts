@@ -3,6 +3,7 @@ import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
   findChromium,
+  findCoq,
   findEtcd,
   findFirefox,
   findGo,
@@ -37,6 +38,7 @@ export interface Need<P = unknown> {
     | 'Python'
     | 'Go'
     | 'Java'
+    | 'Coq'
     | 'ZooKeeper'
     | 'Chromium'
     | 'Firefox';
@@ -120,6 +122,15 @@ export const JAVA: Need<string> = {
   find: findJava,
   debian: ['default-jre-headless'],
   homebrew: ['openjdk'],
+};
+
+/** For the proof in `spec/proof/`. */
+export const COQ: Need<string> = {
+  service: 'Coq',
+  variable: '',
+  find: findCoq,
+  debian: ['coq'],
+  homebrew: ['coq'],
 };
 
 /**

@@ -113,6 +113,11 @@ export function findJava(): string | undefined {
   return findProgram('java');
 }
 
+/** Returns the compiler of Coq. */
+export function findCoq(): string | undefined {
+  return findProgram('coqc');
+}
+
 /** A Java, and the class path of a ZooKeeper server. */
 export interface ZooKeeperPrograms {
   readonly java: string;
