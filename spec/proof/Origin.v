@@ -8,8 +8,9 @@ Context {E : Setting}.
 
 (** ** ADMIT: each voter was nominated by a decision *)
 
-(** A decision nominated incarnation [i] under generation [g], on its node, before time [t]. *)
-Definition nominates d i g := d_set d = set_of (node_of i) /\ d_nominated d (node_of i) = Some (g, i).
+(** A decision nominated incarnation [i] under generation [g], on its node. *)
+Definition nominates d i g :=
+  d_set d = set_of (node_of i) /\ d_nominated d (node_of i) = Some (g, i).
 
 (** Its memory begins at the floor and at the roster of that decision. *)
 Lemma memory_origin s : reach s -> forall i m, memory s i = Some m -> votes m = true ->
@@ -109,13 +110,14 @@ Proof.
   constructor; simpl; auto. intros n Q0; repeat split; auto.
 Qed.
 
-(** [acts_later] and [earlier_votes] hold by the assumptions of first starts. *)
+(** [f_votes] and [f_promises] hold by the assumptions of first starts. *)
 Record starts s (d : decision) : Prop := {
   f_all : forall n, set_of n = d_set d -> d_nominated d n <> None;
   f_source : forall n, set_of n = d_set d ->
     promised s (d_source d n) /\ node_of (p_inc (d_source d n)) = n /\
     p_time (d_source d n) < d_time d;
-  f_round : forall n, set_of n = d_set d -> forall k, p_nominated (d_source d n) k = d_nominated d k;
+  f_round : forall n, set_of n = d_set d ->
+    forall k, p_nominated (d_source d n) k = d_nominated d k;
   f_floor : forall n, set_of n = d_set d -> p_highest (d_source d n) <= d_floor d;
   f_roster : forall n e, d_nominated d n = Some e -> upto e (d_roster d n);
   f_quorum : quorum (d_set d) (d_quorum d);
@@ -142,9 +144,11 @@ Proof.
   { intros G NV NP. destruct (IH d G F) as [A1 A2 A3 A4 A5 A6 A7 A8]. constructor; auto.
     - intros n Q. destruct (A2 n Q) as (P & ?); auto.
     - intros v e V Q N Ne L. destruct (NV v e V) as [V' | Late]; [eauto |].
-      exfalso. apply (earlier_not_upto _ _ L). specialize (Late N Q Ne). unfold earlier, upto in *; lia.
+      exfalso. apply (earlier_not_upto _ _ L). specialize (Late N Q Ne).
+      unfold earlier, upto in *; lia.
     - intros p e P Q N Ne L. destruct (NP p e P) as [P' | Late]; [eauto |].
-      exfalso. apply (earlier_not_upto _ _ L). specialize (Late N Q Ne). unfold earlier, upto in *; lia. }
+      exfalso. apply (earlier_not_upto _ _ L). specialize (Late N Q Ne).
+      unfold earlier, upto in *; lia. }
   destruct St; cases; auto; try discriminate;
     try (apply Old; auto; intros ? e' K0; cases; auto; right; intros;
          match goal with A : not_replaced _ _ _ |- _ => eapply A; eauto end; fail).

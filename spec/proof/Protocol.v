@@ -2,8 +2,8 @@
 
     The words are those of docs/tokens.md. README.md names the code of every action.
 
-    A run is a sequence of actions. Each action is one atomic script on one node, or a computation of
-    one client. There are no clocks: [now] counts the actions. Votes and promises stay for ever, and
+    A run is a sequence of actions. Each action is one atomic script on one node, or a computation
+    of one client. There are no clocks: [now] counts the actions. Votes and promises stay for ever, and
     may be used at any later time. So messages may be lost, late, repeated and reordered, and
     clients may stop.
 
@@ -14,8 +14,9 @@
       that has ended may nevertheless go on answering, as an old master does.
     - Any two quorums of a node set share a node: [quorums_meet].
     - Owner ids are never used again: [Begin] and [Win].
-    - The assumptions of [FirstStart], and [not_replaced]. They are about first starts after a loss
-      of all memories. The first start of a set that never voted needs none. *)
+    - The last conditions of [FirstStart], and [not_replaced]. They are about starts after a loss of
+      memory. They say nothing if no earlier incarnation has voted or promised.
+    - If a set starts again after a move to it, its floor is not below the answers to SEAL. *)
 
 From Fenced Require Export Roster.
 Require Import Arith.
@@ -85,7 +86,9 @@ Record win := {
 
 (** A lease of the acquisition [l_owner], from the win of [l_winner]. If the two differ, it was
     handed over. *)
-Record lease := { l_set : node_set; l_owner : owner; l_winner : owner; l_token : nat; l_time : nat }.
+Record lease := {
+  l_set : node_set; l_owner : owner; l_winner : owner; l_token : nat; l_time : nat
+}.
 
 Record state := {
   now : nat;
@@ -179,7 +182,8 @@ Inductive step (s : state) : state -> Prop :=
     votes m = false ->
     step s (tick (remember s i m))
 
-(** ACQUIRE and CONFIRM: a vote for numbers above all that the incarnation gave for the resources. *)
+(** ACQUIRE and CONFIRM: a vote for numbers above all that the incarnation gave for the resources.
+    Each resource of the acquisition gets the same number. *)
 | Vote o i m low high :
     memory s i = Some m ->
     votes m = true ->
@@ -244,8 +248,9 @@ Inductive step (s : state) : state -> Prop :=
          d_floor := f; d_roster := r; d_time := now s |}))
 
 (** A first start: all nodes of the set have promised, and all are nominated.
-    The last three conditions are ASSUMPTIONS. They hold if no node of a quorum [G] had a vote
-    before, or if the clock that gives the floor and the generations is right:
+    The last three conditions are ASSUMPTIONS about the nodes of a quorum [G]. They hold if no
+    earlier incarnation of these nodes has voted or promised. Else the clock must be right, because
+    it gives the floor and the generations:
     - the floor is not below votes of earlier incarnations of these nodes;
     - the nominations are not below those that they promised;
     - none of them was sealed: one sealed node keeps its data. *)
@@ -256,7 +261,8 @@ Inductive step (s : state) : state -> Prop :=
     (forall n, set_of n = S -> forall k, p_nominated (a n) k = nom k) ->
     (forall n, set_of n = S -> p_highest (a n) <= f) ->
     (forall n e, nom n = Some e -> upto e (r n)) ->
-    (** PREPARE and SEAL: if the set waits for a move, the floor is that of the sealed nodes. *)
+    (** PREPARE and SEAL: if the set waits for a move, the floor is not below the answers of the
+        sealed nodes. If a set starts again after a move, this is an ASSUMPTION, too. *)
     (forall A, awaits s S = Some A -> exists Q a', sealed_quorum s A S f Q a') ->
     quorum S G ->
     (forall v e, voted s v -> G (node_of (v_inc v)) -> nom (node_of (v_inc v)) = Some e ->
@@ -321,7 +327,7 @@ Inductive step (s : state) : state -> Prop :=
     (forall d, decided s d -> d_set d <> B) ->
     step s (tick (await s B A))
 
-(** SEAL, at a voter: it neither votes nor promises afterwards. A repeated SEAL gets an answer, too. *)
+(** SEAL, at a voter: it neither votes nor promises afterwards. A repeated SEAL is answered, too. *)
 | Seal i m B :
     memory s i = Some m ->
     votes m = true ->

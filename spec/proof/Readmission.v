@@ -201,8 +201,8 @@ Qed.
 (** ** Cover
 
     If a quorum has voted for [high], and [d] nominates a later incarnation of one of the voters,
-    then [high] is not above the floor of [d], and one of the votes precedes [d]. Take a node of both
-    quorums, and its promise for [d]. *)
+    then [high] is not above the floor of [d], and one of the votes precedes [d]. Take a node of
+    both quorums, and its promise for [d]. *)
 Lemma cover s : reach s -> forall k d, d_time d < k -> decided s d ->
   forall (Q : node -> Prop) f high, quorum (d_set d) Q -> consistent_votes Q f ->
   (forall n, Q n -> voted s (f n) /\ node_of (v_inc (f n)) = n /\ v_high (f n) = high) ->
@@ -248,7 +248,7 @@ Proof.
         { unfold stands. rewrite F. pose proof (f_all s d A m Sm). destruct (d_nominated d m); congruence. }
         destruct (f_votes s d A v (stands d m)) as (Tv & Hv); auto; try (rewrite Om; auto); [congruence |].
         repeat split; auto. unfold v in *; lia.
-      * (* An earlier incarnation has voted. The decision that began the one that promised covers it. *)
+      * (* An earlier incarnation has voted. The decision that began the promising one covers it. *)
         pose proof (decision_readmits s R d D F) as A. destruct (r_source s d A m Qd) as (_ & _ & Vp & _).
         destruct (promise_origin s R p P Vp) as (d3 & D3 & (S3 & N3) & T3 & F3 & _).
         rewrite O in S3, N3. unfold stands in Lv. rewrite F in Lv. fold p in Lv.

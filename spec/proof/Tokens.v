@@ -8,8 +8,8 @@ Context {E : Setting}.
 
 (** ** Acquisitions that won *)
 
-(** Two wins of one set share a node. If one incarnation voted for both, its numbers only grew. Else a
-    decision nominated the later incarnation, and covers the win of the earlier one. *)
+(** Two wins of one set share a node. If one incarnation voted for both, its numbers only grew. Else
+    a decision nominated the later incarnation, and covers the win of the earlier one. *)
 Lemma later_incarnation s A B n : reach s -> won s A -> won s B -> w_set A = w_set B ->
   w_quorum A n -> w_quorum B n -> v_inc (w_vote A n) <> v_inc (w_vote B n) ->
   earlier (vote_entry (w_vote A n)) (vote_entry (w_vote B n)) ->
@@ -106,8 +106,8 @@ Proof.
   eexists; split; [left; reflexivity | auto].
 Qed.
 
-(** A lease has one of the tokens of a win. Its acquisition began before the votes for that win: that
-    of the winner, because a vote is for an owner id; and a follower was waiting. *)
+(** A lease has one of the tokens of a win. Its acquisition began before the votes for that win. The
+    winner's did because a vote is for an owner id. A follower was waiting. *)
 Lemma lease_of_win s : reach s -> forall l, leased s l ->
   exists w, won s w /\ w_owner w = l_winner l /\ w_set w = l_set l /\
     w_low w <= l_token l /\ l_token l <= w_high w /\ w_time w <= l_time l /\
