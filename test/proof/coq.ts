@@ -10,7 +10,7 @@ const run = promisify(execFile);
 export const PROOF = join(import.meta.dirname, '..', '..', 'spec', 'proof');
 
 /** The files of the proof; each one needs those before it. */
-export const FILES = [
+const FILES = [
   'Roster',
   'Protocol',
   'Memory',
@@ -40,7 +40,7 @@ const GAPS =
   /\b(?:Axioms?|Parameters?|Conjecture|Admitted|admit|give_up|Abort|Admit Obligations|bypass_check|Unset|Declare ML)\b/;
 
 /** The first error of the compiler. */
-export interface Failure {
+interface Failure {
   readonly file: string;
   /** The lemma or theorem in whose proof it is; null if it is anywhere else. */
   readonly lemma: string | null;
