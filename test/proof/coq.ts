@@ -116,7 +116,7 @@ export class Coq implements AsyncDisposable {
 
   /** @returns what the theorem rests on, in Coq's words */
   async assumptions(theorem: string): Promise<string> {
-    const source = `From Fenced Require Import Example.\nPrint Assumptions ${theorem}.\n`;
+    const source = `From Fenced Require Import Majorities Example.\nPrint Assumptions ${theorem}.\n`;
     await writeFile(join(this.#folder, 'Rests.v'), source);
     return (await this.#coqcIn(this.#folder, 'Rests')).stdout.trim();
   }
