@@ -254,7 +254,7 @@ Inductive step (s : state) : state -> Prop :=
     - the floor is not below votes of earlier incarnations of these nodes;
     - the nominations are not below those that they promised;
     - none of them was sealed: one sealed node keeps its data. *)
-| FirstStart S nom G a f r :
+| FirstStart S nom (G : node -> Prop) a f r :
     (forall n, set_of n = S -> nom n <> None) ->
     (forall n, set_of n = S -> promised s (a n)) ->
     (forall n, set_of n = S -> node_of (p_inc (a n)) = n) ->
