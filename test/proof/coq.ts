@@ -22,6 +22,22 @@ const FILES = [
   'Example',
 ] as const;
 
+/**
+ * The checker of traces, and the proof that its verdicts are right. Variants leave them out: a
+ * variant must fail in the proof of the theorems.
+ */
+const CHECKER_FILES = [
+  'TraceData',
+  'Checker',
+  'CheckerState',
+  'CheckerActions',
+  'CheckerQuorums',
+  'CheckerSound',
+] as const;
+
+/** The files that the checker of traces needs to run. */
+export const RUN_FILES = ['Roster', 'Protocol', 'TraceData', 'Checker'] as const;
+
 /** The theorems that must rest on nothing but their own hypotheses. */
 export const THEOREMS = [
   'inheritance',
@@ -33,6 +49,8 @@ export const THEOREMS = [
   'tokens_grow_majorities',
   'tokens_unique_majorities',
   'not_empty',
+  'accepted_is_reached',
+  'accepted_tokens_grow',
 ] as const;
 
 /** Words with which a proof may leave something out. */
@@ -63,7 +81,7 @@ export function uncommented(source: string): string {
 
 /** Returns the words of the proof that leave something out; empty if there are none. */
 export async function gaps(): Promise<readonly string[]> {
-  const sources = await Promise.all(FILES.map(read));
+  const sources = await Promise.all([...FILES, ...CHECKER_FILES].map(read));
   return sources.flatMap((source) => GAPS.exec(uncommented(source)) ?? []);
 }
 
@@ -91,8 +109,8 @@ export class Coq implements AsyncDisposable {
   }
 
   /** Compiles the proof. @returns the first error, or null */
-  compile(): Promise<Failure | null> {
-    return this.#compileIn(this.#folder, FILES, null);
+  compile(files: readonly string[] = [...FILES, ...CHECKER_FILES]): Promise<Failure | null> {
+    return this.#compileIn(this.#folder, files, null);
   }
 
   /**
@@ -116,9 +134,17 @@ export class Coq implements AsyncDisposable {
 
   /** @returns what the theorem rests on, in Coq's words */
   async assumptions(theorem: string): Promise<string> {
-    const source = `From Fenced Require Import Majorities Example.\nPrint Assumptions ${theorem}.\n`;
+    const source = `From Fenced Require Import Majorities Example CheckerSound.\nPrint Assumptions ${theorem}.\n`;
     await writeFile(join(this.#folder, 'Rests.v'), source);
     return (await this.#coqcIn(this.#folder, 'Rests')).stdout.trim();
+  }
+
+  /** Lets Coq run a module on the compiled files. @returns what it prints */
+  async output(source: string): Promise<string> {
+    await writeFile(join(this.#folder, 'Data.v'), source);
+    const { stdout, stderr } = await this.#coqcIn(this.#folder, 'Data');
+    if (stderr !== '') throw new Error(stderr);
+    return stdout;
   }
 
   async #compileIn(
