@@ -8,7 +8,8 @@
  *
  * Promised: if one acquisition returned its token before another of the same resource began, its
  * token is lower. No two acquisitions ever return the same token. This needs no assumption about
- * clocks, pauses or delays.
+ * pauses or delays. Only if no majority of the nodes remembers the last tokens, a clock must be
+ * right: docs/tokens.md says by how much.
  *
  * Not promised: that two clients never believe at the same time that they hold the lock. That rests
  * on clocks, as in every lease, and is why the token exists.

@@ -52,6 +52,7 @@ export interface Voter extends Incarnation {
  *
  * Invariant: a node that lost its memory votes again only after a majority has recorded its new
  * incarnation in their rosters. So a vote of an earlier incarnation is not counted beside theirs.
+ * Nodes of that majority may lose their memory later. Then they inherit these rosters.
  */
 export function consistentQuorum<V extends Voter>(
   voters: readonly V[],

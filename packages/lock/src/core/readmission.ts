@@ -155,7 +155,8 @@ function nominationOf(
  * Invariant: every token that an earlier incarnation of such a node helped to confirm is at or
  * below `floor`, or can no longer be confirmed. Any quorum that counts that incarnation shares a
  * node with the promises. If that node voted before its promise, its `max` covers the token. If it
- * voted after, its roster names the new incarnation and voids the old vote.
+ * voted after, its roster names the new incarnation and voids the old vote. If it lost its memory
+ * in between, an earlier readmission gave it that floor, or that roster: "cover" in docs/tokens.md.
  */
 export function planReadmission(
   { nominations, everybody }: Gathering,

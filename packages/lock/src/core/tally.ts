@@ -37,7 +37,7 @@ export type Decision =
  *
  * Invariant: the token of a won acquisition is above that of every acquisition won before this one
  * began. The majorities that confirmed the two tokens share a node, and a node grants only tokens
- * above those that it has stored.
+ * above those that it has stored. A readmitted node grants above its floor, which covers them.
  */
 export function decide(votes: readonly Vote[]): Decision {
   const majority = majorityOf(votes.length);
