@@ -34,6 +34,7 @@ test('every script with a program of the repository is tested', () => {
     'soak',
     'sizes',
     'spec',
+    'proof',
     'bench',
     'install:minio',
     'page',
