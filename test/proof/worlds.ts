@@ -32,7 +32,7 @@ export async function record(
 ): Promise<WorldTrace[]> {
   const traces: WorldTrace[] = [];
   for (let seed = firstSeed; traces.length < count; seed += 1) {
-    const settings = settingsFor(new Random(seed, 'settings'));
+    const settings = settingsFor(seed);
     const { nodeCount, resourceCount, workerCount, hasStranger, losses } = settings;
     if (resourceCount > 1 || workerCount > 1 || hasStranger) continue;
     const faults = planFaults(settings, new Random(seed, 'faults'));

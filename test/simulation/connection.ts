@@ -36,11 +36,15 @@ export interface Journey {
 
 /**
  * Commands that change which nodes vote. A second copy of them, a stray, may arrive very late: the
- * network has held up the data of a broken connection.
+ * network has held up the data of an earlier connection.
  */
 const strays: ReadonlySet<ModelCommand> = new Set([
   ...(['inspect', 'promise', 'admit', 'retire'] as const),
   ...(['seal', 'prepare', 'carry'] as const),
+]);
+/** Commands of a lease. In some worlds, strays of these arrive, too. */
+const leaseStrays: ReadonlySet<ModelCommand> = new Set([
+  ...(['acquire', 'confirm', 'backfill', 'extend', 'release'] as const),
 ]);
 const STRAY_CHANCE = 0.05;
 /** Chance that a published message is lost. */
@@ -97,6 +101,7 @@ export class Connection implements IoredisClient {
   readonly #observe: (event: CarriedOut) => void;
   readonly #recorder: Recorder | null;
   readonly #interfere: Interfere;
+  readonly #leaseStrays: Random | null;
   readonly isCluster = false;
   #server: NodeModel | null;
   /** Number of the present connection. A reply with another number belongs to a broken one. */
@@ -117,6 +122,8 @@ export class Connection implements IoredisClient {
       observe: (event: CarriedOut) => void;
       recorder?: Recorder | null;
       interfere?: Interfere;
+      /** Draws the strays of a lease's commands. Null if there are none. */
+      leaseStrays?: Random | null;
     },
   ) {
     this.computer = computer;
@@ -128,6 +135,7 @@ export class Connection implements IoredisClient {
     this.#observe = parts.observe;
     this.#recorder = parts.recorder ?? null;
     this.#interfere = parts.interfere ?? (() => null);
+    this.#leaseStrays = parts.leaseStrays ?? null;
     this.#server = machine.master;
     if (!this.#server) this.#reconnectLater();
   }
@@ -192,13 +200,25 @@ export class Connection implements IoredisClient {
         if (server.alive) this.#carryOut(request, server, 'late', sentMs);
       });
     }
-    const isStray = this.#random.chance(STRAY_CHANCE);
-    if (isStray && request.calls.some(({ command }) => strays.has(command))) {
-      const strayMs = this.#random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
-      this.#schedule.at(atMs + strayMs, () => {
-        if (server.alive) this.#carryOut(request, server, 'late', sentMs);
-      });
-    }
+    this.#sendStray(this.#random, strays, request, server, { sentMs, atMs });
+    const own = this.#leaseStrays;
+    if (own) this.#sendStray(own, leaseStrays, request, server, { sentMs, atMs });
+  }
+
+  /** @param atMs the arrival of the first copy */
+  #sendStray(
+    random: Random,
+    commands: ReadonlySet<ModelCommand>,
+    request: Request,
+    server: NodeModel,
+    { sentMs, atMs }: Record<'sentMs' | 'atMs', number>,
+  ): void {
+    const isStray = random.chance(STRAY_CHANCE);
+    if (!isStray || !request.calls.some(({ command }) => commands.has(command))) return;
+    const strayMs = random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
+    this.#schedule.at(atMs + strayMs, () => {
+      if (server.alive) this.#carryOut(request, server, 'late', sentMs);
+    });
   }
 
   #arrive(request: Request, server: NodeModel, life: number, sentMs: number): void {

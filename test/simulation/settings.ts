@@ -1,4 +1,4 @@
-import type { Random } from './random.ts';
+import { Random } from './random.ts';
 
 /** The kind of a world. */
 export interface Settings {
@@ -39,6 +39,8 @@ export interface Settings {
   readonly resends: boolean;
   readonly delayChance: number;
   readonly delayMaxMs: number;
+  /** True if second copies of a lease's commands arrive late although no connection broke. */
+  readonly hasLeaseStrays: boolean;
   readonly pauseChance: number;
   readonly faultCount: number;
   /** The time at which all faults end. */
@@ -46,14 +48,16 @@ export interface Settings {
 }
 
 /** A short world has two clients, few faults, and an end after at most four leases' time. */
-export function settingsFor(random: Random, isShort = false): Settings {
-  const settings = longSettings(random);
+export function settingsFor(seed: number, isShort = false): Settings {
+  const random = new Random(seed, 'settings');
+  const hasLeaseStrays = new Random(seed, 'lease strays').chance(0.5);
+  const settings = { ...longSettings(random), hasLeaseStrays };
   if (!isShort) return settings;
   const calmAtMs = random.between(1, 4) * settings.maxTtlMs;
   return { ...settings, calmAtMs, clientCount: 2, workerCount: 1, faultCount: random.below(9) };
 }
 
-function longSettings(random: Random): Settings {
+function longSettings(random: Random): Omit<Settings, 'hasLeaseStrays'> {
   const nodeCount = random.pick([3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 2, 1]);
   const maxTtlMs = random.pick([40, 150, 600]);
   const losses = random.chance(0.6) ? 'few' : 'any';

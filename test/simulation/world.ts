@@ -108,7 +108,7 @@ class World {
   constructor(seed: number, options: RunOptions) {
     this.#seed = seed;
     this.#options = options;
-    const drawn = settingsFor(this.#random('settings'), options.short ?? false);
+    const drawn = settingsFor(seed, options.short ?? false);
     this.#settings = { ...drawn, ...options.settings };
     const { areNodesSound, areLossesWaitedFor } = this.#settings;
     this.#history = new History(areNodesSound || areLossesWaitedFor);
@@ -254,12 +254,14 @@ class World {
   }
 
   #connect(computer: Computer, machine: Machine, resends: boolean): Connection {
-    const { delayChance, delayMaxMs } = this.#settings;
-    const random = this.#random(`${computer.name} ${machine.name}`);
+    const { delayChance, delayMaxMs, hasLeaseStrays } = this.#settings;
+    const link = `${computer.name} ${machine.name}`;
+    const random = this.#random(link);
+    const leaseStrays = hasLeaseStrays ? this.#random(`${link} lease strays`) : null;
     const weather: Weather = { delayChance, delayMaxMs, blockedUntilMs: 0 };
     const observe = (event: CarriedOut): void => this.#observe(event);
     const recorder = this.#options.recorder ?? null;
-    const parts = { schedule: this.#schedule, random, resends, observe, recorder };
+    const parts = { schedule: this.#schedule, random, resends, observe, recorder, leaseStrays };
     return new Connection(computer, machine, weather, parts);
   }
 

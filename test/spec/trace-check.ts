@@ -35,7 +35,7 @@ export async function record(
 ): Promise<Trace[]> {
   const traces: Trace[] = [];
   for (let seed = firstSeed; traces.length < count; seed += 1) {
-    const settings = settingsFor(new Random(seed, 'settings'));
+    const settings = settingsFor(seed);
     const { nodeCount, resourceCount, workerCount, hasStranger } = settings;
     if (nodeCount !== NODES.length || resourceCount > 1 || workerCount > 1 || hasStranger) continue;
     const faults = planFaults(settings, new Random(seed, 'faults'));
