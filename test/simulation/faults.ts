@@ -97,6 +97,24 @@ export function planFaults(
     });
 }
 
+/**
+ * Draws jumps of nodes' clocks for a world in which two valid leases at once are a violation. The
+ * clocks jump back only, which makes nodes keep locks and recovery waits for longer. A clock that
+ * jumps forward ends leases early, so exclusion is not promised then.
+ */
+export function planLeapsBack(settings: Settings, random: Random): readonly Fault[] {
+  const { areNodesSound, areLossesWaitedFor, calmAtMs, maxTtlMs, nodeCount } = settings;
+  if (!areNodesSound && !areLossesWaitedFor) return [];
+  return Array.from({ length: random.pick([0, 1, 3, 10]) }, () => ({
+    atMs: random.between(0, calmAtMs),
+    kind: 'leap-back',
+    node: random.below(nodeCount),
+    client: 0,
+    ms: lengthMs(maxTtlMs, random) * random.pick([1, 1, 5]),
+    memory: 'all',
+  }));
+}
+
 /** Draws a duration: mostly shorter than a lease, sometimes longer. */
 function lengthMs(maxTtlMs: number, random: Random): number {
   return maxTtlMs * random.pick([0.05, 0.2, 0.6, 2]) * random.unit();

@@ -24,14 +24,15 @@ export interface Settings {
   readonly durable: boolean;
   readonly firstToken: bigint | null;
   /**
-   * True if no fault changes the data of a node. Then no two clients may hold valid leases at once,
-   * whatever happens to clients and networks.
+   * True if no fault changes the data of a node, and the clocks of nodes jump back only. Then no
+   * two clients may hold valid leases at once, whatever happens to clients and networks.
    */
   readonly areNodesSound: boolean;
   /**
    * True if nodes lose their memory only in ways that a recovery wait covers: a restart, a flush,
-   * or an eviction of the node's hash. In such worlds, clocks of nodes do not jump, and fewer than
-   * a majority are without memory at one time. So no two clients may hold valid leases at once.
+   * or an eviction of the node's hash. In such worlds, clocks of nodes jump back only, and fewer
+   * than a majority are without memory at one time. So no two clients may hold valid leases at
+   * once.
    */
   readonly areLossesWaitedFor: boolean;
   /** True if one more client is configured with only some of the nodes. */

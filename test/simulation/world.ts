@@ -5,7 +5,7 @@ import {
 } from '../../packages/lock/src/redlock/redlock.ts';
 import { Computer } from './computer.ts';
 import { type CarriedOut, Connection, type Weather } from './connection.ts';
-import { type Fault, type FaultKind, planFaults } from './faults.ts';
+import { type Fault, type FaultKind, planFaults, planLeapsBack } from './faults.ts';
 import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
 import { MOVERS, type MovePlan, planMove, runMover, type SetPlan, Target } from './moves.ts';
@@ -117,7 +117,8 @@ class World {
     const machineCount = this.#plan?.machineCount ?? nodeCount;
     const ordinary = { ...this.#settings, nodeCount: machineCount };
     const faults = planFaults(ordinary, this.#random('faults'), options.faults);
-    this.#faults = [...faults, ...(this.#plan?.faults ?? [])];
+    const leaps = options.faults ? [] : planLeapsBack(ordinary, this.#random('leaps back'));
+    this.#faults = [...faults, ...(this.#plan?.faults ?? []), ...leaps];
     const { present, next, other, after } = this.#plan ?? {};
     const plans = [present, next, other, after];
     const sets = plans.filter((plan) => plan != null);
