@@ -10,6 +10,10 @@ export interface Counts {
   readonly carried: number;
   /** Extensions after a later lease that a rule excuses; see `History.extend`. */
   readonly excepted: number;
+  /** Leases that a holder handed over to another one in its process. */
+  readonly handOvers: number;
+  /** The hand-overs while a node of a set that serves had no vote. */
+  readonly handOversBeside: number;
 }
 
 export const NO_COUNTS: Counts = {
@@ -21,4 +25,6 @@ export const NO_COUNTS: Counts = {
   moves: 0,
   carried: 0,
   excepted: 0,
+  handOvers: 0,
+  handOversBeside: 0,
 };

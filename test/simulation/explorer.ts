@@ -57,6 +57,8 @@ for (let at = 0; at < task.count; at += task.stride) {
     moves: counts.moves + outcome.moves,
     carried: counts.carried + outcome.carried,
     excepted: counts.excepted + outcome.excepted,
+    handOvers: counts.handOvers + outcome.handOvers,
+    handOversBeside: counts.handOversBeside + outcome.handOversBeside,
   };
   if (outcome.violation !== null) {
     const minimal = task.without ? replay(outcome.seed, options) : shrink(outcome, options);

@@ -1,8 +1,8 @@
 /** A lease that a client got. The times are true; the clients see only their own clocks. */
 export interface Acquisition {
   readonly client: string;
-  /** The owner id under which nodes hold it. */
-  readonly owner: string;
+  /** The owner id under which nodes hold it. Empty until the program reads the id. */
+  owner: string;
   readonly resources: readonly string[];
   readonly token: bigint;
   readonly beganMs: number;

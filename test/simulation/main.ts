@@ -91,11 +91,12 @@ if (record !== undefined) {
 
 function summary(counts: Omit<Exploration, 'finding'>): string {
   const { seeds, steps, acquisitions, readmissions, writeBacks, excepted } = counts;
+  const handOvers = `${counts.handOvers} hand-overs, ${counts.handOversBeside} of them while a node had no vote`;
   const ofMoves = moves
     ? `, ${counts.moves} moves, ${counts.carried} leases extended after one`
     : '';
   const seconds = (performance.now() - begunMs) / 1_000;
-  return `${seeds} seeds, ${steps} steps, ${acquisitions} acquisitions, ${readmissions} readmissions, ${writeBacks} leases written back${ofMoves}, ${excepted} excepted extensions in ${seconds.toFixed(1)} s`;
+  return `${seeds} seeds, ${steps} steps, ${acquisitions} acquisitions, ${readmissions} readmissions, ${writeBacks} leases written back${ofMoves}, ${handOvers}, ${excepted} excepted extensions in ${seconds.toFixed(1)} s`;
 }
 
 function wholeNumber(name: string, text: string): number {

@@ -9,6 +9,7 @@ import type { Random } from './random.ts';
 export interface Surroundings {
   readonly resources: readonly string[];
   readonly maxTtlMs: number;
+  readonly readsOwners: boolean;
   /** True once all faults are over. Then each acquisition must succeed within `waitMs`. */
   isCalm(): boolean;
   readonly waitMs: number;
@@ -67,6 +68,7 @@ async function keep(
   { lease, acquisition, ttlMs, random, world }: Keeping,
 ): Promise<void> {
   const resource = [...acquisition.resources];
+  acquisition.owner = lease.owner;
   const held = random.chance(0.4) ? { resource, owner: lease.owner } : null;
   for (let left = random.pick([1, 3, 12]); left > 0 && !world.isCalm(); left -= 1) {
     const beganMs = computer.trueMs;
@@ -113,7 +115,7 @@ async function acquire(
     const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : beganMs;
     const acquisition = {
       client: computer.name,
-      owner: lease.owner,
+      owner: world.readsOwners ? lease.owner : '',
       resources,
       token,
       beganMs,

@@ -42,6 +42,11 @@ export interface Settings {
   readonly delayMaxMs: number;
   /** True if second copies of a lease's commands arrive late although no connection broke. */
   readonly hasLeaseStrays: boolean;
+  /**
+   * True if programs read the owner id of each lease at once. Such a lease is never handed over in
+   * its process. Otherwise, they read the id of a lease that another process extends.
+   */
+  readonly readsOwners: boolean;
   readonly pauseChance: number;
   readonly faultCount: number;
   /** The time at which all faults end. */
@@ -52,13 +57,14 @@ export interface Settings {
 export function settingsFor(seed: number, isShort = false): Settings {
   const random = new Random(seed, 'settings');
   const hasLeaseStrays = new Random(seed, 'lease strays').chance(0.5);
-  const settings = { ...longSettings(random), hasLeaseStrays };
+  const readsOwners = new Random(seed, 'owners').chance(0.5);
+  const settings = { ...longSettings(random), hasLeaseStrays, readsOwners };
   if (!isShort) return settings;
   const calmAtMs = random.between(1, 4) * settings.maxTtlMs;
   return { ...settings, calmAtMs, clientCount: 2, workerCount: 1, faultCount: random.below(9) };
 }
 
-function longSettings(random: Random): Omit<Settings, 'hasLeaseStrays'> {
+function longSettings(random: Random): Omit<Settings, 'hasLeaseStrays' | 'readsOwners'> {
   const nodeCount = random.pick([3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 2, 1]);
   const maxTtlMs = random.pick([40, 150, 600]);
   const losses = random.chance(0.6) ? 'few' : 'any';

@@ -30,22 +30,25 @@ test('another seed has another history', async () => {
 test(`under random faults tokens grow, and every client acquires again after them, in ${SEEDS} worlds from seed ${FIRST_SEED} on`, {
   timeout: 60_000 + SEEDS * 1_000,
 }, async () => {
-  const { finding, seeds, acquisitions, readmissions, writeBacks } = await explore({
-    firstSeed: FIRST_SEED,
-    count: SEEDS,
-    workers: availableParallelism(),
-    mutant: null,
-    without: null,
-    moves: false,
-    short: false,
-    readmissions: false,
-  });
+  const { finding, seeds, acquisitions, readmissions, writeBacks, handOversBeside } = await explore(
+    {
+      firstSeed: FIRST_SEED,
+      count: SEEDS,
+      workers: availableParallelism(),
+      mutant: null,
+      without: null,
+      moves: false,
+      short: false,
+      readmissions: false,
+    },
+  );
   expect(finding, `npm run simulate -- --seed ${finding?.seed} --seeds 1`).toBeNull();
   // An exploration in which nothing happened would prove nothing.
   expect(seeds).toBe(SEEDS);
   expect(acquisitions).toBeGreaterThan(10 * SEEDS);
   expect(readmissions).toBeGreaterThan(2 * SEEDS);
   expect(writeBacks).toBeGreaterThan(SEEDS / 2);
+  expect(handOversBeside).toBeGreaterThan(0);
 });
 
 const ofOneKind = mutants.filter(({ world }) => world !== undefined);

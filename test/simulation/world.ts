@@ -6,6 +6,7 @@ import {
 import { Computer } from './computer.ts';
 import { type CarriedOut, Connection, type Weather } from './connection.ts';
 import { type Fault, type FaultKind, planFaults, planLeapsBack } from './faults.ts';
+import { HandOvers } from './hand-overs.ts';
 import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
 import { MOVERS, type MovePlan, planMove, runMover, type SetPlan, Target } from './moves.ts';
@@ -57,6 +58,10 @@ export interface Outcome {
   /** Number of extensions in the next set of leases that were won in the present one. */
   readonly carried: number;
   readonly excepted: number;
+  /** Number of leases that a holder handed over to another one in its process. */
+  readonly handOvers: number;
+  /** Number of these that began while a node of a set that serves had no vote. */
+  readonly handOversBeside: number;
   readonly faultCount: number;
   /**
    * Virtual milliseconds from the end of the faults until recovery: every client has acquired
@@ -68,7 +73,16 @@ export interface Outcome {
 /** Runs the world of a seed. The same seed gives the same history. */
 export async function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
   if (options.readmissions) {
-    const none = { writeBacks: 0, moves: 0, carried: 0, excepted: 0, faultCount: 0, recoveryMs: 0 };
+    const none = {
+      writeBacks: 0,
+      moves: 0,
+      carried: 0,
+      excepted: 0,
+      handOvers: 0,
+      handOversBeside: 0,
+      faultCount: 0,
+      recoveryMs: 0,
+    };
     return { ...none, ...simulateReadmissions(seed, options) };
   }
   return new World(seed, options).live();
@@ -91,6 +105,7 @@ class World {
   readonly #granted = new Set<string>();
   /** The last time at which a node granted an ACQUIRE, by owner id. */
   readonly #grantedMs = new Map<string, number>();
+  readonly #handOvers = new HandOvers();
   readonly #nemesis: Nemesis;
   /** The lock services of all clients, replaced ones too. */
   readonly #redlocks: Redlock[] = [];
@@ -196,6 +211,8 @@ class World {
       moves: this.#sets.slice(1).some((set) => set.serves) ? 1 : 0,
       carried: this.#carried,
       excepted: this.#history.excepted,
+      handOvers: this.#handOvers.count,
+      handOversBeside: this.#handOvers.besideCount,
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
     };
@@ -214,7 +231,7 @@ class World {
 
   #startClient(place: number | 'stranger'): Client {
     const { maxTtlMs, durable, firstToken, pauseChance, resends, resourceCount } = this.#settings;
-    const { workerCount, fenceTtlMs } = this.#settings;
+    const { workerCount, fenceTtlMs, readsOwners } = this.#settings;
     this.#lives += 1;
     const id = `c${place === 'stranger' ? 'X' : place}.${this.#lives}`;
     const computer = new Computer(id, this.#schedule, this.#random(id));
@@ -234,6 +251,7 @@ class World {
     const surroundings: Surroundings = {
       resources: ['r', 's', 't'].slice(0, resourceCount),
       maxTtlMs,
+      readsOwners,
       waitMs: this.#recoveryMaxMs(),
       isCalm: () => this.#isCalm && place !== 'stranger' && !isLagging,
       acquired: (acquisition) => this.#acquired(acquisition, place),
@@ -326,6 +344,8 @@ class World {
   #acquired(acquisition: Acquisition, place: number | 'stranger'): void {
     this.#log(() => `${acquisition.client} has ${acquisition.token}`);
     this.#options.recorder?.won(acquisition.client, acquisition.token);
+    const isNodeWithoutVote = this.#sets.some((set) => set.serves && !set.isWhole);
+    this.#handOvers.acquired(acquisition, isNodeWithoutVote);
     const wrong = this.#history.add(acquisition);
     if (wrong !== null) this.#violate(wrong);
     if (this.#isCalm && acquisition.beganMs >= this.#settings.calmAtMs && place !== 'stranger') {
@@ -344,6 +364,7 @@ class World {
       this.#grantedMs.set(call.values[0] ?? '', this.#schedule.nowMs);
     }
     if (this.#plan) this.#countCarried(call, answer);
+    if (!(answer instanceof Error) && outcome === 'granted') this.#handOvers.granted(call, answer);
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
       const resources = call.keys.filter((key) => key.includes('queue:'));
