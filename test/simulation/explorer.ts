@@ -37,7 +37,7 @@ const mutant = task.mutant === null ? null : mutantNamed(task.mutant);
 runFromSources(mutant?.patch ? [mutant.patch] : []);
 // Saves time: each world has many errors, and nothing reads their stacks.
 Error.stackTraceLimit = 0;
-const { simulate } = await import('./world.ts');
+const { worldOf } = await import('./kinds.ts');
 const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
@@ -47,7 +47,7 @@ const readmissions = task.readmissions || (mutant?.world?.readmissions ?? false)
 const kind = { ...mutant?.world, flaws, moves, short, readmissions };
 for (let at = 0; at < task.count; at += task.stride) {
   const options = { ...kind, without: new Set(task.without) };
-  const outcome = await simulate(task.firstSeed + at, options);
+  const outcome = await worldOf(task.firstSeed + at, options);
   counts = {
     seeds: counts.seeds + 1,
     steps: counts.steps + outcome.steps,
@@ -61,7 +61,9 @@ for (let at = 0; at < task.count; at += task.stride) {
     handOversBeside: counts.handOversBeside + outcome.handOversBeside,
   };
   if (outcome.violation !== null) {
-    const minimal = task.without ? replay(outcome.seed, options) : shrink(outcome, options);
+    // A world of readmissions has no planned faults that could be left out.
+    const isWhole = task.without !== null || readmissions;
+    const minimal = isWhole ? replay(outcome.seed, options, worldOf) : shrink(outcome, options);
     const { without, trace, outcome: last } = await minimal;
     const violation = last.violation ?? outcome.violation;
     const finding = { seed: outcome.seed, violation, without: [...without], trace };

@@ -29,10 +29,14 @@ export async function shrink(first: Outcome, options: RunOptions): Promise<Minim
 }
 
 /** Runs a world once more and records its trace. */
-export async function replay(seed: number, options: RunOptions): Promise<Minimal> {
+export async function replay(
+  seed: number,
+  options: RunOptions,
+  run: (seed: number, options: RunOptions) => Promise<Outcome> = simulate,
+): Promise<Minimal> {
   const lines: string[] = [];
   const trace = (line: string): void => void lines.push(line);
-  const outcome = await simulate(seed, { ...options, trace });
+  const outcome = await run(seed, { ...options, trace });
   return { without: options.without ?? new Set(), outcome, trace: trim(lines) };
 }
 

@@ -15,7 +15,6 @@ import type { ModelCall } from './node-model.ts';
 import { onUnhandledRejection, realEvents } from './platform.ts';
 import { runProgram, type Surroundings } from './program.ts';
 import { Random } from './random.ts';
-import { simulateReadmissions } from './readmission-world.ts';
 import type { Recorder } from './recorder.ts';
 import type { NodeFlaw } from './redis-process.ts';
 import { Schedule } from './schedule.ts';
@@ -27,7 +26,7 @@ export interface WorldKind {
   readonly moves?: boolean;
   /** True for a short world: thousands of them cost as much as hundreds of long ones. */
   readonly short?: boolean;
-  /** True for a world of `simulateReadmissions`. */
+  /** True for a world of readmissions: see `worldOf`. */
   readonly readmissions?: boolean;
   /** Settings that are fixed. All others are drawn. */
   readonly settings?: Partial<Settings>;
@@ -71,20 +70,7 @@ export interface Outcome {
 }
 
 /** Runs the world of a seed. The same seed gives the same history. */
-export async function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
-  if (options.readmissions) {
-    const none = {
-      writeBacks: 0,
-      moves: 0,
-      carried: 0,
-      excepted: 0,
-      handOvers: 0,
-      handOversBeside: 0,
-      faultCount: 0,
-      recoveryMs: 0,
-    };
-    return { ...none, ...simulateReadmissions(seed, options) };
-  }
+export function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
   return new World(seed, options).live();
 }
 
