@@ -8,12 +8,12 @@ const UNIT = [
   'packages/!(testbed)/src/**/*.test.ts',
   'test/repository/*.test.ts',
   'test/simulation/{simulation,mutant-list}.test.ts',
-  'test/torture/judge.test.ts',
+  'test/torture/{exclusion,judge}.test.ts',
 ];
 
-/** Tests that mostly wait for processes and time limits. Two files run at once. */
+/** Tests that mostly wait for processes and time limits, or use one core. Two files run at once. */
 const WAITING = [
-  'test/{client,docs,examples,fenced,gateway,packages,store}/*.test.ts',
+  'test/{client,docs,examples,fenced,gateway,packages,proof,store}/*.test.ts',
   'test/conformance/*.test.ts',
   'test/lock/{etcd,postgres,s3,zookeeper}-*.test.ts',
   'test/scenarios/lock-services.test.ts',

@@ -1,7 +1,7 @@
 import { simulateReadmissions } from './readmission-world.ts';
 import { type Outcome, type RunOptions, simulate } from './world.ts';
 
-/** What a world of readmissions does not have. */
+/** The counts that a world of readmissions does not have. */
 const NONE = {
   writeBacks: 0,
   moves: 0,
