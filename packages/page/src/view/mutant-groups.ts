@@ -76,6 +76,7 @@ export const mutantGroups: readonly MutantGroup[] = [
       'stored token preferred to the floor',
       'roster ignored',
       'roster not restored',
+      'roster ties kept by place',
       'promises from superseded incarnations accepted',
       'promise whatever is nominated',
     ],
