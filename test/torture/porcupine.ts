@@ -30,7 +30,7 @@ export async function porcupine(
 ): Promise<readonly Porcupine[]> {
   const go = GO.find();
   if (go === undefined)
-    throw new PorcupineMissingError('porcupine needs Go 1.21 or newer: put `go` into PATH');
+    throw new PorcupineMissingError('porcupine needs Go 1.19 or newer: put `go` into PATH');
   const cwd = fileURLToPath(new URL('./porcupine', import.meta.url));
   const run = promisify(execFile);
   await run(go, ['mod', 'download'], { cwd }).catch((error: { stderr?: string }) => {

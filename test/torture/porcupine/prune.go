@@ -89,19 +89,19 @@ func bound(op *bounded, at int, all []bounded) bool {
 			continue
 		}
 		if shown := shownToken(other); shown > token {
-			op.end = min(op.end, other.end)
+			op.end = lesser(op.end, other.end)
 		} else if shown == token && other.end < op.CallNs {
 			isRaised = true
 		}
 		if isWrite && other.end >= op.CallNs && observes(other, value) {
 			isObserved = true
 			if !isUnknown(other) {
-				seen = min(seen, other.end)
+				seen = lesser(seen, other.end)
 			}
 		}
 		if other.end >= op.CallNs && reports(other, token) {
 			isReported = true
-			reported = min(reported, other.end)
+			reported = lesser(reported, other.end)
 		}
 		isAlone = isAlone && !(writesValue(other) && text(other.Value) == value)
 		brings := other.Kind != "read" && other.Outcome != "refused" && number(other.Token) == token
@@ -111,10 +111,18 @@ func bound(op *bounded, at int, all []bounded) bool {
 		return false
 	}
 	if isWrite && isAlone && seen < never {
-		op.isCertain, op.end = true, min(op.end, seen)
+		op.isCertain, op.end = true, lesser(op.end, seen)
 	}
 	if isTokenAlone && token > 0 && reported < never {
-		op.isCertain, op.end = true, min(op.end, reported)
+		op.isCertain, op.end = true, lesser(op.end, reported)
 	}
 	return true
+}
+
+// As the builtin min, which Debian's Go does not have.
+func lesser(a, b int64) int64 {
+	if a < b {
+		return a
+	}
+	return b
 }
