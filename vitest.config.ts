@@ -13,10 +13,12 @@ const UNIT = [
 
 /** Tests that mostly wait for processes and time limits, or use one core. Two files run at once. */
 const WAITING = [
-  'test/{client,docs,examples,fenced,gateway,packages,proof,store}/*.test.ts',
+  'packages/testbed/src/*.test.ts',
+  'test/{client,docs,examples,fenced,gateway,packages,proof,spec,store}/*.test.ts',
   'test/conformance/*.test.ts',
   'test/lock/{etcd,postgres,s3,zookeeper}-*.test.ts',
-  'test/scenarios/lock-services.test.ts',
+  'test/scenarios/{lock-services,ratchet-off,wait-off}.test.ts',
+  'test/simulation/node-model.test.ts',
 ];
 
 export default defineConfig({
