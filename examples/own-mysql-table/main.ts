@@ -6,7 +6,7 @@ import { createConnection } from 'mysql2/promise';
 const urls = (process.env.REDIS_URLS ?? 'redis://127.0.0.1:6379').split(',');
 const clients = urls.map((url) => new Redis(url));
 const redlock = new Redlock({
-  nodes: clients.map((client, at) => ({ name: `redis-${at}`, client })),
+  nodes: clients.map((client, at) => ({ name: 'abcde'.charAt(at), client })),
 });
 const db = await createConnection({ uri: process.env.MYSQL_URL ?? 'mysql://root@127.0.0.1/test' });
 const [item = 'chair', cents = '900'] = process.argv.slice(2);

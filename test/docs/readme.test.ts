@@ -1,13 +1,16 @@
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { startRedis, startS3 } from '@fenced/testbed';
 import { expect, test } from 'vitest';
+import { pageOf } from './harness/pages.js';
 
-test('the program of the README adds 10 to the total at each run', async () => {
+const FENCED = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+
+test('the program of the README adds 10 to the total at each run, and its commands share the nodes', async () => {
   await using redis = await startRedis(3);
   await using s3 = await startS3();
   const { endpoint, region, accessKeyId, secretAccessKey } = s3;
@@ -21,7 +24,7 @@ test('the program of the README adds 10 to the total at each run', async () => {
   await client.send(new CreateBucketCommand({ Bucket: bucket }));
   client.destroy();
 
-  const readme = await readFile(new URL('../../README.md', import.meta.url), 'utf8');
+  const readme = await pageOf('README.md');
   let program = /```ts\n(.*?)```/s.exec(readme)?.[1] ?? '';
   for (const [at, node] of redis.nodes.entries()) {
     program = program.replace(`new Redis(700${at + 1})`, `new Redis('${node.url}')`);
@@ -41,6 +44,16 @@ test('the program of the README adds 10 to the total at each run', async () => {
     for (const total of [10, 20]) {
       const { stdout } = await promisify(execFile)(process.execPath, [file], { env });
       expect(stdout).toBe(`the invoice's total is ${total}\n`);
+    }
+    const given = redis.nodes.map(({ url }, at) => `--redis ${'abc'.charAt(at)}=${url}`).join(' ');
+    const pages = [readme, await pageOf('docs/operating-redis.md')];
+    for (const page of pages) {
+      // The names of the nodes are the page's, their addresses this test's.
+      const [command = ''] = /(?<=npx fenced ).*--redis a=.*/.exec(page) ?? [];
+      const named = command.replace(/--redis a=\S+ --redis b=\S+ --redis c=\S+/, given);
+      expect(named).not.toBe(command);
+      const args = named.replace('./report.sh', 'true').split(' ');
+      await promisify(execFile)(process.execPath, [FENCED, ...args], { env });
     }
   } finally {
     await rm(file);

@@ -65,7 +65,7 @@ describe('a difference of node names', () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const other = named('abd');
     const told =
-      'members differ: this client has [a, b, d], nodes a and b were set up with [a, b, c] (only this client: d; only there: c), node d was set up as c with [a, b, c] (only this client: d; only there: c); configure all clients alike';
+      'members differ: this client has [a, b, d], nodes a and b were set up with [a, b, c] (only this client: d; only there: c), node d was set up as c with [a, b, c] (only this client: d; only there: c); configure all clients alike, see docs/production.md';
     const error = await refusalOf(other);
     expect(error).toMatchObject({ code: 'config-mismatch' });
     const attempt = await other.tryAcquire('y', { ttlMs: 1_000 });

@@ -62,7 +62,7 @@ function movedAway(nodes: readonly NodeAnswer[]): string[] {
     return `sealed for a move to ${list(members)} with the key prefix ${keyPrefix}`;
   });
   return [
-    `the locks move to another node set: this client has ${own}, ${moves.join(', ')}; configure those nodes and that key prefix, or give them as next`,
+    `the locks move to another node set: this client has ${own}, ${moves.join(', ')}; configure those nodes and that key prefix, or give them as next, see docs/changing-nodes.md`,
   ];
 }
 
@@ -77,7 +77,7 @@ function differentMembers(nodes: readonly NodeAnswer[]): string[] {
     return `set up ${as}with ${list(members)}${difference(own, members)}`;
   });
   return [
-    `members differ: this client has ${list(own)}, ${setUps.join(', ')}; configure all clients alike`,
+    `members differ: this client has ${list(own)}, ${setUps.join(', ')}; configure all clients alike, see docs/production.md`,
   ];
 }
 
