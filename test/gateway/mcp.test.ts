@@ -158,7 +158,7 @@ test('a held lock and an invalid name are errors of the tool, with code and advi
     isError: true,
     code: 'held',
     // The gateway does not show the answers of its lock nodes to agents.
-    detail: 'somebody else holds the lock',
+    detail: 'somebody else holds the lock, and waitMs=0 does not wait',
     advice: expect.stringContaining('waitMs'),
   });
   // In a URL, `..` would be resolved, and the request would reach another route.

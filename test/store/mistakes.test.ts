@@ -32,7 +32,7 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
     '{ token: lease.token } value=a Lease',
   ],
   ['a lease as the token', () => s3.put('k', '', { token: {} as Any }), 'lease.token is a whole'],
-  ['no token', () => records.claim('k', {} as Any), 'lease.token is a whole number'],
+  ['no token', () => records.claim('k', {} as Any), 'and await acquire() has the lease'],
   [
     'the condition of another library',
     () => s3.put('k', '', { token, ifMatch: '"etag"' } as Any),

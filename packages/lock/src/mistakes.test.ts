@@ -120,12 +120,12 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
   [
     'a TTL in seconds',
     () => lock.acquire('x', { ttlMs: 5 }),
-    'milliseconds from 10 to 60000 (maxTtlMs=60000)',
+    'milliseconds from 10 to 60000 (maxTtlMs=60000; ',
   ],
   [
     'a TTL above the limit',
     () => lock.acquire('x', { ttlMs: 3_600_000 }),
-    '(maxTtlMs=60000) ttlMs=3600000',
+    'using extends a lease while its function runs) ttlMs=3600000',
   ],
   [
     'an endless wait',

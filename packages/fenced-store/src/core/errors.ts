@@ -249,7 +249,7 @@ export class InvalidTokenError extends FencedStoreError {
   constructor(value: unknown, options?: ErrorOptions) {
     super(
       'invalid-token',
-      `not a fencing token: lease.token is a whole number from 1 to 9223372036854775807 value=${shown(value)}`,
+      `not a fencing token: lease.token is a whole number from 1 to 9223372036854775807${value === undefined ? ', and await acquire() has the lease' : ''} value=${shown(value)}`,
       options,
     );
   }

@@ -32,8 +32,16 @@ export function failureError(
   switch (failure.reason) {
     case 'held':
       return waitMs > 0
-        ? new AcquireTimeoutError('timeout', `the lock did not become free waitMs=${waitMs}`, facts)
-        : new LockHeldError('held', 'somebody else holds the lock', facts);
+        ? new AcquireTimeoutError(
+            'timeout',
+            advised(`the lock did not become free waitMs=${waitMs}`, failure.hint),
+            facts,
+          )
+        : new LockHeldError(
+            'held',
+            advised('somebody else holds the lock, and waitMs=0 does not wait', failure.hint),
+            facts,
+          );
     case 'no-quorum':
       return new NoQuorumError(
         'no-quorum',
@@ -44,7 +52,11 @@ export function failureError(
     case 'not-installed':
       return new QuorumError('not-installed', failure.hint ?? '', facts, causeOf(failure.nodes));
     case 'too-slow':
-      return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
+      return new QuorumError(
+        'too-slow',
+        advised('the votes came after the lease was over', failure.hint),
+        facts,
+      );
     case 'config-mismatch':
     case 'wrong-version':
       return new QuorumError(
@@ -55,7 +67,7 @@ export function failureError(
     case 'ttl-too-long':
       return new QuorumError(
         'ttl-too-long',
-        'the nodes grant no lease that long; ask for less, and set maxTtlMs alike in every client',
+        `the nodes grant no lease that long maxTtlMs=${longest(failure.nodes)}; ask for less, which using extends while its function runs, or set maxTtlMs alike in every client`,
         facts,
       );
     case 'memory-full':
@@ -76,8 +88,18 @@ export function failureError(
 }
 
 function tooFew(nodes: readonly NodeAnswer[]): string {
-  const differences = describeMismatch(nodes);
-  return differences === '' ? 'too few nodes voted' : `too few nodes voted; ${differences}`;
+  const needed = nodes.length === 2 ? 'two nodes do without none: take one or three' : '';
+  return advised(advised('too few nodes voted', needed), describeMismatch(nodes));
+}
+
+/** The message, and advice if there is some. */
+function advised(message: string, advice = ''): string {
+  return advice === '' ? message : `${message}; ${advice}`;
+}
+
+/** The longest lease in milliseconds that these nodes grant, by the answers of those that say so. */
+function longest(nodes: readonly NodeAnswer[]): number {
+  return Math.min(...nodes.flatMap(({ maxTtlMs }) => (maxTtlMs === undefined ? [] : [maxTtlMs])));
 }
 
 /** The error of the node that failed, or all errors in one. */

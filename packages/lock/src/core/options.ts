@@ -192,7 +192,8 @@ export function checkResources(resource: string | readonly string[]): readonly s
 
 /** Returns the time to live of a lease, checked. */
 export function checkTtlMs(ttlMs: number, maxTtlMs: number): number {
-  milliseconds('ttlMs', ttlMs, TTL_MIN_MS, maxTtlMs, ` (maxTtlMs=${maxTtlMs})`);
+  const note = ` (maxTtlMs=${maxTtlMs}; using extends a lease while its function runs)`;
+  milliseconds('ttlMs', ttlMs, TTL_MIN_MS, maxTtlMs, note);
   // Invariant: a lease that is granted at once can be relied on for some time.
   if (driftMs(ttlMs) >= ttlMs) throw new Error(`drift exceeds the lease ttlMs=${ttlMs}`);
   return ttlMs;
