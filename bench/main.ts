@@ -67,10 +67,12 @@ const rows: Row[] = [];
 for (const [name, bench] of Object.entries(benches)) {
   if (only && !only.some((one) => isChosen(name, one))) continue;
   process.stderr.write(`${name} …\n`);
-  rows.push(...(await bench({ isQuick })));
+  const measured = await bench({ isQuick });
+  if (!values.json) process.stdout.write(terminalTables(measured));
+  rows.push(...measured);
 }
 
-process.stdout.write(values.json ? `${JSON.stringify(rows, null, 2)}\n` : terminalTables(rows));
+if (values.json) process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
 if (tables !== undefined) await publishTables(tables, rows, isQuick);
 const picture = lockPicture(rows);
 if (svg !== undefined && picture !== null) await writeFile(join(svg, 'lock-speed.svg'), picture);

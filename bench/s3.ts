@@ -21,7 +21,7 @@ const BODIES = {
   '1 KiB random': randomBytes(1024),
   '1 MiB random': randomBytes(MIB),
   '1 MiB of JSON': Buffer.from(
-    JSON.stringify(Array.from({ length: 30_000 }, (_, id) => ({ id, name: `user ${id % 977}` }))),
+    JSON.stringify(Array.from({ length: 40_000 }, (_, id) => ({ id, name: `user ${id % 977}` }))),
   ).subarray(0, MIB),
 };
 
