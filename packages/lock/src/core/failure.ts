@@ -97,7 +97,7 @@ function advised(message: string, advice = ''): string {
   return advice === '' ? message : `${message}; ${advice}`;
 }
 
-/** The longest lease in milliseconds that these nodes grant, by the answers of those that say so. */
+/** The longest lease in milliseconds that these nodes grant, as far as their answers say. */
 function longest(nodes: readonly NodeAnswer[]): number {
   return Math.min(...nodes.flatMap(({ maxTtlMs }) => (maxTtlMs === undefined ? [] : [maxTtlMs])));
 }
