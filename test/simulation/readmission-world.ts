@@ -1,4 +1,4 @@
-import { consistentQuorum, majorityOf } from '../../packages/lock/src/core/quorum.ts';
+import { consistentQuorum, majorityOf, type Voter } from '../../packages/lock/src/core/quorum.ts';
 import { History } from './history.ts';
 import { Random } from './random.ts';
 import { type Mail, ShortClient } from './readmission-client.ts';
@@ -264,10 +264,12 @@ class Play implements Mail {
     const { old, master } = place;
     if (!old?.voter || !master.voter || this.nodes.changes === this.#uncontested) return;
     const agree = (majority: readonly number[], process: Process): boolean => {
-      const voters = majority.flatMap((index) => {
-        const own = index === place.index ? process : this.nodes.place(index).master;
-        return own.voter ?? [];
-      });
+      const voters: Voter[] = [];
+      for (const index of majority) {
+        const { voter } = index === place.index ? process : this.nodes.place(index).master;
+        if (!voter) return false;
+        voters.push(voter);
+      }
       return consistentQuorum(voters, majority.length) !== null;
     };
     for (const [one, other] of DIVISIONS[place.index] ?? []) {
