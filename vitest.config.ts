@@ -7,7 +7,7 @@ const NEVER = ['**/node_modules/**', 'test/{docker,chart}/**'];
 const UNIT = [
   'packages/!(testbed)/src/**/*.test.ts',
   'test/repository/*.test.ts',
-  'test/simulation/{simulation,mutant-list}.test.ts',
+  'test/simulation/{draws,simulation,readmissions,mutant-list}.test.ts',
   'test/torture/{exclusion,judge}.test.ts',
 ];
 

@@ -1,3 +1,4 @@
+import type { VoteReply } from '../../packages/lock/src/core/answers.ts';
 import { supersededIn } from '../../packages/lock/src/core/quorum.ts';
 import {
   findOutlived,
@@ -11,17 +12,11 @@ import {
   type Seed,
 } from '../../packages/lock/src/core/readmission.ts';
 import { decide, type Vote } from '../../packages/lock/src/core/tally.ts';
-import { Command, type Reply } from '../../packages/lock/src/redis/command.ts';
-import { inspected, promised, rosterText, vote } from '../../packages/lock/src/redis/replies.ts';
-import type { CommandName } from '../../packages/lock/src/redis/scripts.ts';
 import { EPOCH_MS } from './computer.ts';
-import type { NodeModel } from './node-model.ts';
 import type { Random } from './random.ts';
-import { type FiveNodes, memberships, NAMES, PREFIX } from './readmission-nodes.ts';
+import { type Answer, idText, NAMES, type Process, type Request } from './readmission-node.ts';
+import type { FiveNodes } from './readmission-nodes.ts';
 
-const QUEUE = [`${PREFIX}queue:r`];
-const LEASE_MS = '40';
-const FENCE_MS = '1000000';
 /** Chance that a request of a dead client is lost. Otherwise it still arrives. */
 const LOST_CHANCE = 0.9;
 const NO_ANSWER = { answer: 'error', error: new Error('no answer') } as const;
@@ -32,10 +27,11 @@ export interface Mail {
   readonly random: Random;
   /** Delivers a request at a later step, in any order. */
   post(deliver: () => void): void;
-  log(line: () => string): void;
+  /** Null if nobody reads the lines. */
+  readonly log: ((line: string) => void) | null;
 }
 
-type Processes = readonly (NodeModel | null)[];
+type Processes = readonly (Process | null)[];
 
 /**
  * A client that may die. It decides by the functions of the real client, in the same order as
@@ -58,15 +54,11 @@ export class ShortClient {
     this.#repliesLeft = repliesMax;
   }
 
-  /** True if, of the first nodes by name, one has no vote or one that does not count. */
-  notices(count: number): boolean {
-    const { nodes } = this.#mail;
-    const asked = this.#processes.flatMap((process, index) =>
-      process ? [{ process, index }] : [],
-    );
-    const voters = asked.slice(0, count).map(({ process, index }) => nodes.voter(process, index));
-    const known = voters.filter((one) => one !== null);
-    return known.length < voters.length || supersededIn(known).length > 0;
+  /** True if a node that it reaches has no vote, or one that does not count. */
+  notices(): boolean {
+    const asked = this.#processes.filter((process) => process !== null);
+    const voters = asked.map(({ voter }) => voter).filter((voter) => voter !== null);
+    return voters.length < asked.length || supersededIn(voters).length > 0;
   }
 
   /** One round of readmission. */
@@ -86,15 +78,8 @@ export class ShortClient {
 
   #inspect(next: (seen: readonly (Inspection | null)[]) => void): void {
     this.#ask(
-      () => new Command('inspect', [], [this.#uniqueId()]),
-      (replies) =>
-        next(
-          replies.map((reply, index) => {
-            const service = memberships[index];
-            const seen = reply && service ? inspected(reply, service) : null;
-            return seen?.answer === 'inspected' ? seen : null;
-          }),
-        ),
+      () => ({ name: 'inspect', random: this.#random() }),
+      (answers) => next(answers.map((one) => (one?.answer === 'inspected' ? one : null))),
     );
   }
 
@@ -105,7 +90,8 @@ export class ShortClient {
       this.#ask(
         (index) => {
           const one = outlived.find((voter) => voter.index === index);
-          return one ? new Command('retire', [], [one.incarnation, this.#uniqueId()]) : null;
+          if (!one) return null;
+          return { name: 'retire', incarnation: one.incarnation, random: this.#random() };
         },
         () => {},
       );
@@ -115,9 +101,9 @@ export class ShortClient {
     this.#ask(
       (index) => {
         const inspection = seen[index];
-        return inspection ? promiseOf(inspection, index, nominations) : null;
+        return inspection ? promiseOf(inspection, nominations) : null;
       },
-      (replies) => this.#decide(seen, gathering, seed, replies),
+      (answers) => this.#decide(seen, gathering, seed, answers),
     );
   }
 
@@ -125,26 +111,21 @@ export class ShortClient {
     seen: readonly (Inspection | null)[],
     gathering: Gathering,
     seed: Seed,
-    replies: readonly (Reply | null)[],
+    answers: readonly (Answer | null)[],
   ): void {
-    const promises = replies.flatMap((reply, index): Promised[] => {
-      const service = memberships[index];
-      const answer = reply && service ? promised(reply, service) : null;
-      return answer?.answer === 'promised' ? [{ index, ...answer }] : [];
-    });
+    const promises = answers.flatMap((one, index): Promised[] =>
+      one?.answer === 'promised' ? [{ ...one, index }] : [],
+    );
     if (promises.some(({ index, voting }) => voting && !seen[index]?.voting)) return;
     const plan = planReadmission(gathering, promises, NAMES.length, seed);
     if (!plan) return;
-    const known = [rosterText(plan.roster), String(plan.floor), plan.longestMs];
     this.#ask(
       (index) => {
         const inspection = seen[index];
         const one = gathering.nominations.find((nomination) => nomination.index === index);
         if (!inspection || !one) return null;
         const { history, incarnation } = inspection;
-        // Without a recovery wait: tokens must not depend on it.
-        const values = [history, incarnation, one.generation, ...known, LEASE_MS, 0];
-        return new Command('admit', [], [...values, ...namesOf(index)]);
+        return { name: 'admit', history, incarnation, generation: one.generation, plan };
       },
       () => {},
     );
@@ -152,18 +133,17 @@ export class ShortClient {
 
   /** Takes the lock once, and releases it. @param onWon called with the token */
   acquire(onWon: (owner: string, token: bigint) => void): void {
-    const owner = this.#uniqueId();
+    const owner = `${this.name}-${idText(this.#random())}`;
     const votes: Vote[] = this.#processes.map((one) => (one ? { answer: 'pending' } : NO_ANSWER));
     let isDecided = false;
     const end = (): void => {
       isDecided = true;
-      const release = new Command('release', QUEUE, [owner]);
-      for (const index of NAMES.keys()) this.#send(index, release, () => {});
+      for (const index of NAMES.keys()) this.#send(index, { name: 'release', owner }, () => {});
     };
-    const take = (index: number, reply: Reply | null): void => {
-      const service = memberships[index];
-      if (isDecided || !service) return;
-      votes[index] = reply ? vote(reply, service) : NO_ANSWER;
+    const take = (index: number, answer: Answer | null): void => {
+      if (isDecided) return;
+      // ACQUIRE and CONFIRM have no other answers.
+      votes[index] = (answer as VoteReply | null) ?? NO_ANSWER;
       const decision = decide(votes);
       if (decision.state === 'won') onWon(owner, decision.token);
       if (decision.state !== 'open') {
@@ -172,81 +152,76 @@ export class ShortClient {
       }
       for (const laggard of decision.laggards) {
         votes[laggard] = { answer: 'pending' };
-        send(laggard, 'confirm', [owner, String(decision.token), FENCE_MS]);
+        send(laggard, { name: 'confirm', owner, token: decision.token });
       }
     };
-    const send = (index: number, name: CommandName, values: readonly string[]): void =>
-      this.#send(index, new Command(name, QUEUE, values), (reply) => take(index, reply));
-    for (const index of NAMES.keys()) send(index, 'acquire', [owner, LEASE_MS, FENCE_MS]);
+    const send = (index: number, request: Request): void =>
+      this.#send(index, request, (answer) => take(index, answer));
+    for (const index of NAMES.keys()) send(index, { name: 'acquire', owner });
   }
 
   /** Asks nodes. Goes on when all have answered, or have not been reached. */
   #ask(
-    commandFor: (index: number) => Command | null,
-    next: (replies: readonly (Reply | null)[]) => void,
+    requestFor: (index: number) => Request | null,
+    next: (answers: readonly (Answer | null)[]) => void,
   ): void {
-    const replies: (Reply | null)[] = NAMES.map(() => null);
-    const commands = NAMES.map((_, index) => (this.#processes[index] ? commandFor(index) : null));
-    let left = commands.filter((one) => one !== null).length;
-    if (left === 0) {
-      next(replies);
-      return;
-    }
-    for (const [index, command] of commands.entries()) {
-      if (!command) continue;
-      this.#send(index, command, (reply) => {
-        replies[index] = reply;
+    const answers: (Answer | null)[] = NAMES.map(() => null);
+    let left = 0;
+    for (const [index, process] of this.#processes.entries()) {
+      const request = process && requestFor(index);
+      if (!request) continue;
+      left += 1;
+      this.#send(index, request, (answer) => {
+        answers[index] = answer;
         left -= 1;
-        if (left === 0) next(replies);
+        if (left === 0) next(answers);
       });
     }
+    if (left === 0) next(answers);
   }
 
-  #send(index: number, command: Command, onReply: (reply: Reply | null) => void): void {
+  #send(index: number, request: Request, onAnswer: (answer: Answer | null) => void): void {
     const process = this.#processes[index];
     if (!process) return;
     const { nodes, random } = this.#mail;
     this.#mail.post(() => {
       if (this.#isDead && random.chance(LOST_CHANCE)) return;
-      const reply = process.alive ? nodes.carryOut(process, index, command) : null;
-      this.#mail.log(() => {
-        const where = `${NAMES[index]}${process === nodes.place(index).old ? "'s old master" : ''}`;
-        const told = reply ? [...reply.parts, ...reply.voters].join(' ') : 'no answer';
-        return `${this.name} → ${where}: ${command.name} ${command.values.join(' ')} = ${told}`;
-      });
+      const answer = process.alive ? nodes.carryOut(process, request) : null;
+      this.#mail.log?.(`${this.#addressed(process, index)}: ${told(request, answer)}`);
       if (this.#isDead) return;
       if (this.#repliesLeft === 0) {
         this.#isDead = true;
-        this.#mail.log(() => `${this.name} dies`);
+        this.#mail.log?.(`${this.name} dies`);
         return;
       }
       this.#repliesLeft -= 1;
-      onReply(reply);
+      onAnswer(answer);
     });
   }
 
-  #uniqueId(): string {
-    return `${this.name}-${this.#mail.random
-      .below(2 ** 32)
-      .toString(16)
-      .padStart(8, '0')}`;
+  #addressed(process: Process, index: number): string {
+    const isOld = process === this.#mail.nodes.place(index).old;
+    return `${this.name} → ${NAMES[index]}${isOld ? "'s old master" : ''}`;
+  }
+
+  #random(): number {
+    return this.#mail.random.below(2 ** 32);
   }
 }
 
 /** As `RedisNode.promise`. */
-function promiseOf(seen: Inspection, index: number, nominations: readonly Nomination[]): Command {
-  const nominated = nominations.flatMap((one) => [
-    one.index + 1,
-    one.incarnation,
-    one.generation,
-    seen.roster[one.index]?.generation ?? 0,
-  ]);
-  const values = [seen.incarnation, ...namesOf(index), NAMES.length, ...nominated];
-  return new Command('promise', [], values);
+function promiseOf(seen: Inspection, nominations: readonly Nomination[]): Request {
+  const nominated = nominations.map(({ index, incarnation, generation }) => {
+    const seenGeneration = seen.roster[index]?.generation ?? 0;
+    return { index, incarnation, generation, seenGeneration };
+  });
+  return { name: 'promise', incarnation: seen.incarnation, nominations: nominated };
 }
 
-const ALL_NAMES = JSON.stringify(NAMES);
-
-function namesOf(index: number): readonly [string, string] {
-  return [NAMES[index] ?? '', ALL_NAMES];
+function told({ name, ...values }: Request, answer: Answer | null): string {
+  const shown = (facts: object): string =>
+    JSON.stringify(facts, (_, one) => (typeof one === 'bigint' ? String(one) : one));
+  if (!answer) return `${name} ${shown(values)} = no answer`;
+  const { answer: kind, ...facts } = answer;
+  return `${name} ${shown(values)} = ${kind} ${shown(facts)}`;
 }

@@ -1,8 +1,9 @@
-import { consistentQuorum, majorityOf } from '../../packages/lock/src/core/quorum.ts';
+import { consistentQuorum, majorityOf, type Voter } from '../../packages/lock/src/core/quorum.ts';
 import { History } from './history.ts';
 import { Random } from './random.ts';
 import { type Mail, ShortClient } from './readmission-client.ts';
-import { FiveNodes, NAMES, type Place } from './readmission-nodes.ts';
+import { NAMES, type Process } from './readmission-node.ts';
+import { FiveNodes, type Kind, type Place } from './readmission-nodes.ts';
 import type { NodeFlaw } from './redis-process.ts';
 
 /** Number of worlds that begin in the same state. To find such a state takes many tries. */
@@ -19,15 +20,21 @@ const ACTIONS = 16;
 const REPLIES_MAX = 9;
 /** Number of acquisitions by two quorums that share no process. */
 const CONTESTS = 6;
-/** Every set of nodes that is a bare majority. */
-const MAJORITIES = Array.from({ length: 2 ** NAMES.length }, (_, bits) =>
-  [...NAMES.keys()].filter((index) => (bits >> index) & 1),
-).filter(({ length }) => length === majorityOf(NAMES.length));
+/** By node: every two bare majorities that share only this node. */
+const DIVISIONS = NAMES.map((_, own) =>
+  Array.from({ length: 2 ** NAMES.length }, (_, bits) =>
+    [...NAMES.keys()].filter((index) => (bits >> index) & 1),
+  )
+    .filter((one) => one.length === majorityOf(NAMES.length) && one.includes(own))
+    .map((one) => {
+      const other = [...NAMES.keys()].filter((index) => index === own || !one.includes(index));
+      return [one, other] as const;
+    }),
+);
 
 const NO_FLAWS: ReadonlySet<NodeFlaw> = new Set();
 
-interface Options {
-  readonly flaws?: ReadonlySet<NodeFlaw>;
+interface Options extends Partial<Kind> {
   readonly trace?: (line: string) => void;
 }
 
@@ -55,10 +62,12 @@ interface View {
  * That is rare, and dangerous.
  */
 export function simulateReadmissions(seed: number, options: Options): Life {
-  const flaws = options.flaws ?? NO_FLAWS;
-  const { nodes, troubled } = beginningOf(Math.floor(seed / WORLDS_PER_BEGINNING), DIVISION, flaws);
-  const trace = options.trace ?? null;
-  const play = new Play(new FiveNodes(nodes, flaws), new Random(seed, 'readmissions'), trace);
+  const { flaws = NO_FLAWS, isModel = false, trace = null } = options;
+  if (beginnings?.kind.flaws !== flaws || beginnings.kind.isModel !== isModel) {
+    beginnings = new Beginnings({ flaws, isModel });
+  }
+  const { nodes, troubled } = beginnings.find(Math.floor(seed / WORLDS_PER_BEGINNING), DIVISION);
+  const play = new Play(nodes.copy(), new Random(seed, 'readmissions'), trace);
   play.run(troubled, ACTIONS, () => play.violation !== null);
   return {
     seed,
@@ -69,50 +78,54 @@ export function simulateReadmissions(seed: number, options: Options): Life {
   };
 }
 
+let beginnings: Beginnings | null = null;
+
 interface Beginning {
   readonly number: number;
-  readonly flaws: ReadonlySet<NodeFlaw>;
   readonly nodes: FiveNodes;
   /** Index of the node that fails over. */
   readonly troubled: number;
 }
 
-/** The last beginning of each division, from 1. */
-const last: (Beginning | undefined)[] = [];
+/** The states in which worlds of a kind begin. */
+class Beginnings {
+  readonly kind: Kind;
+  /** Nodes that one client has set up. */
+  readonly #started: FiveNodes;
+  /** The last beginning of each division, from 1. */
+  readonly #last: (Beginning | undefined)[] = [];
 
-/**
- * Finds nodes that are divided over two incarnations of one node; see `FiveNodes.division`. Plays
- * from less divided nodes on, with other random numbers each time, until they are so divided.
- */
-function beginningOf(number: number, division: number, flaws: ReadonlySet<NodeFlaw>): Beginning {
-  const known = last[division];
-  if (known?.number === number && known.flaws === flaws) return known;
-  for (let at = 0; at < TRIES_MAX; at += 1) {
-    const random = new Random(number, `division ${division} ${at}`);
-    const before =
-      division > 1
-        ? beginningOf(number * TRIES_MAX + Math.floor(at / TRIES_EACH), division - 1, flaws)
-        : { nodes: startedNodes(flaws), troubled: random.below(NAMES.length) };
-    const play = new Play(new FiveNodes(before.nodes, flaws), random, null);
-    const place = play.nodes.place(before.troubled);
-    const isDivided = (): boolean => play.isIdle && play.nodes.division(place) >= division;
-    play.run(before.troubled, BEGINNING_ACTIONS, isDivided, division === 1);
-    if (!isDivided()) continue;
-    const found = { number, flaws, nodes: play.nodes, troubled: before.troubled };
-    last[division] = found;
-    return found;
+  constructor(kind: Kind) {
+    this.kind = kind;
+    const play = new Play(new FiveNodes(null, kind), new Random(0, 'first start'), null);
+    play.start();
+    this.#started = play.nodes;
   }
-  throw new Error(`no clients divide the nodes by ${division}`);
-}
 
-let started: { readonly flaws: ReadonlySet<NodeFlaw>; readonly nodes: FiveNodes } | null = null;
-
-function startedNodes(flaws: ReadonlySet<NodeFlaw>): FiveNodes {
-  if (started?.flaws === flaws) return started.nodes;
-  const play = new Play(new FiveNodes(null, flaws), new Random(0, 'first start'), null);
-  play.start();
-  started = { flaws, nodes: play.nodes };
-  return play.nodes;
+  /**
+   * Finds nodes that are divided over two incarnations of one node; see `FiveNodes.division`. Plays
+   * from less divided nodes on, with other random numbers each time, until they are so divided.
+   */
+  find(number: number, division: number): Beginning {
+    const known = this.#last[division];
+    if (known?.number === number) return known;
+    for (let at = 0; at < TRIES_MAX; at += 1) {
+      const random = new Random(number, `division ${division} ${at}`);
+      const { nodes, troubled } =
+        division > 1
+          ? this.find(number * TRIES_MAX + Math.floor(at / TRIES_EACH), division - 1)
+          : { nodes: this.#started, troubled: random.below(NAMES.length) };
+      const play = new Play(nodes.copy(), random, null);
+      const place = play.nodes.place(troubled);
+      const isDivided = (): boolean => play.isIdle && play.nodes.division(place) >= division;
+      play.run(troubled, BEGINNING_ACTIONS, isDivided, division === 1);
+      if (!isDivided()) continue;
+      const found = { number, nodes: play.nodes, troubled };
+      this.#last[division] = found;
+      return found;
+    }
+    throw new Error(`no clients divide the nodes by ${division}`);
+  }
 }
 
 class Play implements Mail {
@@ -122,14 +135,16 @@ class Play implements Mail {
   acquisitions = 0;
   violation: string | null = null;
   readonly #history = new History(false);
-  readonly #trace: ((line: string) => void) | null;
+  readonly log: ((line: string) => void) | null;
   #pending: (() => void)[] = [];
   #clients = 0;
+  /** `FiveNodes.changes` when no two quorums were found that share no process. */
+  #uncontested = -1;
 
   constructor(nodes: FiveNodes, random: Random, trace: ((line: string) => void) | null) {
     this.nodes = nodes;
     this.random = random;
-    this.#trace = trace;
+    this.log = trace && ((line) => trace(`${String(nodes.nowMs).padStart(6)} ${line}`));
   }
 
   get isIdle(): boolean {
@@ -142,10 +157,6 @@ class Play implements Mail {
 
   post(deliver: () => void): void {
     this.#pending.push(deliver);
-  }
-
-  log(line: () => string): void {
-    this.#trace?.(`${String(this.nodes.nowMs).padStart(6)} ${line()}`);
   }
 
   /** Lets a client that reaches all nodes set them up. */
@@ -182,7 +193,7 @@ class Play implements Mail {
       const replies = isMortal ? random.below(REPLIES_MAX) : Number.POSITIVE_INFINITY;
       const client = this.#client(random.pick(views), replies);
       // A client readmits nodes if it needs them: a new client asks all nodes, and then the first.
-      if (client.notices(NAMES.length)) client.readmit();
+      if (client.notices()) client.readmit();
       else if (random.chance(0.2)) this.#acquire(client);
     }
   }
@@ -214,7 +225,7 @@ class Play implements Mail {
   #lose(place: Place, isFailover: boolean): void {
     const isDone = isFailover ? this.nodes.failOver(place) : this.nodes.restart(place);
     if (!isDone) return;
-    this.log(() => `${isFailover ? 'failover' : 'restart'} of ${NAMES[place.index]}`);
+    this.log?.(`${isFailover ? 'failover' : 'restart'} of ${NAMES[place.index]}`);
   }
 
   #deliver(at: number): void {
@@ -230,7 +241,7 @@ class Play implements Mail {
     const beganMs = this.nodes.nowMs;
     client.acquire((owner, token) => {
       const { name } = client;
-      this.log(() => `${name} has ${token}`);
+      this.log?.(`${name} has ${token}`);
       this.acquisitions += 1;
       // No lease is judged here, so the times are counts of steps.
       const returnedMs = this.nodes.nowMs;
@@ -251,21 +262,18 @@ class Play implements Mail {
    */
   #contest(place: Place): void {
     const { old, master } = place;
-    if (!old || !this.nodes.votes(old) || !this.nodes.votes(master)) return;
-    const quorums = (process: typeof master): readonly (readonly number[])[] =>
-      MAJORITIES.filter((majority) => majority.includes(place.index)).filter((majority) => {
-        const voters = majority.flatMap((index) => {
-          const own = index === place.index ? process : this.nodes.place(index).master;
-          return this.nodes.voter(own, index) ?? [];
-        });
-        return consistentQuorum(voters, majority.length) !== null;
-      });
-    const ofNew = quorums(master);
-    for (const one of quorums(old)) {
-      const other = ofNew.find((nodes) =>
-        nodes.every((index) => index === place.index || !one.includes(index)),
-      );
-      if (!other) continue;
+    if (!old?.voter || !master.voter || this.nodes.changes === this.#uncontested) return;
+    const agree = (majority: readonly number[], process: Process): boolean => {
+      const voters: Voter[] = [];
+      for (const index of majority) {
+        const { voter } = index === place.index ? process : this.nodes.place(index).master;
+        if (!voter) return false;
+        voters.push(voter);
+      }
+      return consistentQuorum(voters, majority.length) !== null;
+    };
+    for (const [one, other] of DIVISIONS[place.index] ?? []) {
+      if (!agree(one, old) || !agree(other, master)) continue;
       const underWay = this.#pending;
       this.#pending = [];
       for (let at = 0; at < CONTESTS; at += 1) {
@@ -277,5 +285,6 @@ class Play implements Mail {
       this.#pending = underWay;
       return;
     }
+    this.#uncontested = this.nodes.changes;
   }
 }
