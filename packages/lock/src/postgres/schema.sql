@@ -1,7 +1,7 @@
 -- Leases of @fenced/lock, for PostgreSQL 14 and later.
 --
 -- Install it by `psql --single-transaction -f schema.sql`, or by install() of PostgresLock. A
--- second run changes nothing. Version 2 is upgraded; other versions are refused.
+-- second run changes nothing. Versions 2 and 3 are upgraded; other versions are refused.
 
 -- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
 -- takes part. The last statement of this file restores the path.
@@ -32,9 +32,9 @@ BEGIN
   -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced_lock.version()');
-  IF installed NOT IN (2, 3) THEN
-    RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 3', installed
-      USING HINT = CASE WHEN installed > 3 THEN 'Use the library of that version.'
+  IF installed NOT IN (2, 3, 4) THEN
+    RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 4', installed
+      USING HINT = CASE WHEN installed > 4 THEN 'Use the library of that version.'
         ELSE 'Wait until its leases are over, then DROP SCHEMA fenced_lock CASCADE.' END;
   END IF;
   IF installed = 2 THEN
@@ -46,7 +46,7 @@ $$;
 
 CREATE SCHEMA IF NOT EXISTS fenced_lock;
 
-CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
 
 -- One row for each resource that was locked, until it is forgotten.
 CREATE TABLE IF NOT EXISTS fenced_lock.lease (
@@ -59,22 +59,96 @@ CREATE TABLE IF NOT EXISTS fenced_lock.lease (
   awaited_until timestamptz
 ) WITH (fillfactor = 70);
 
--- One row. Invariant: no forgotten resource ever had a token above this one.
+-- One row. Invariant: no forgotten resource ever had a token above this one, and no token that was
+-- given in an earlier epoch is above it.
 CREATE TABLE IF NOT EXISTS fenced_lock.floor (
   single boolean PRIMARY KEY DEFAULT true CHECK (single),
   token bigint NOT NULL,
-  -- The start of the last round of forgetting.
+  -- The start of the last round of forgetting, or of the epoch.
   raised_at timestamptz NOT NULL
 );
-INSERT INTO fenced_lock.floor (token, raised_at) VALUES (0, clock_timestamp()) ON CONFLICT DO NOTHING;
+-- The timeline of the server in the last epoch, which changes when a standby is promoted.
+ALTER TABLE fenced_lock.floor ADD COLUMN IF NOT EXISTS timeline text;
+
+-- The present epoch of the server, if it has begun: one row or none.
+--
+-- An epoch is a time in which the server loses no commit. It ends when a commit may have been lost:
+-- - The server started again, was promoted, or was restored: another start time.
+-- - The server dropped its shared memory, because one of its processes was killed. Its start time
+--   stays. But PostgreSQL empties unlogged tables, as after each crash and in each promotion.
+-- - The table was restored from a dump, or the database copied: another file.
+CREATE UNLOGGED TABLE IF NOT EXISTS fenced_lock.epoch (
+  server_started_at timestamptz NOT NULL,
+  file text COLLATE "C" NOT NULL
+);
+
+CREATE OR REPLACE FUNCTION fenced_lock.epoch_has_begun() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT EXISTS (SELECT FROM fenced_lock.epoch e
+    WHERE e.server_started_at = pg_postmaster_start_time()
+      AND e.file = pg_relation_filepath('fenced_lock.epoch') COLLATE "C")
+$$;
+
+-- The timeline on which the server writes. NULL if the server does not tell.
+CREATE OR REPLACE FUNCTION fenced_lock.timeline() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN left(pg_walfile_name(pg_current_wal_lsn()), 8);
+EXCEPTION WHEN OTHERS THEN
+  RETURN NULL;
+END
+$$;
+
+-- Begins an epoch, before the first token of the epoch: raises the floor above each token that may
+-- have been given and lost.
+--
+-- A token is one above an earlier one, or the clock in microseconds. So a lost token is at most the
+-- last known floor, one for each acquisition since, the jumps of the clock, and the raises that
+-- were lost themselves, added up. No server commits a million acquisitions a
+-- second, so the microseconds since the last known floor are more. The addend covers the rest:
+-- - 2^32 (71 minutes, or four billion leases) on the same timeline. The raise is on disk before its
+--   first token is given, so a crash of this server cannot lose it.
+-- - 2^40 (12 days) on another timeline. An asynchronous standby may lack raises of its primary. It
+--   exceeds 255 of them. If another standby was promoted before, and its raise is lost, the time
+--   that has passed since makes this floor the higher one.
+-- Daily promotions reach 2^53 in 19 years, and promotions with 13 days between them never.
+CREATE OR REPLACE FUNCTION fenced_lock.begin_epoch() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  present CONSTANT text COLLATE "C" := fenced_lock.timeline();
+BEGIN
+  PERFORM FROM fenced_lock.floor FOR UPDATE;
+  IF fenced_lock.epoch_has_begun() THEN
+    RETURN;
+  END IF;
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'local', true);
+  END IF;
+  UPDATE fenced_lock.floor f SET raised_at = clock_timestamp(), timeline = present,
+      token = CASE WHEN f.timeline COLLATE "C" = present THEN 1::bigint << 32 ELSE 1::bigint << 40 END
+        + greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l),
+          f.token + (extract(epoch FROM clock_timestamp() - f.raised_at) * 1000000)::bigint,
+          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  DELETE FROM fenced_lock.epoch;
+  INSERT INTO fenced_lock.epoch
+    VALUES (pg_postmaster_start_time(), pg_relation_filepath('fenced_lock.epoch'));
+END
+$$;
+
+-- A new installation has given no token. So its first epoch begins without a raise.
+WITH installed AS (
+  INSERT INTO fenced_lock.floor (token, raised_at, timeline)
+    VALUES (0, clock_timestamp(), fenced_lock.timeline()) ON CONFLICT DO NOTHING RETURNING single)
+INSERT INTO fenced_lock.epoch
+  SELECT pg_postmaster_start_time(), pg_relation_filepath('fenced_lock.epoch') FROM installed;
 
 -- Acquires all resources or none. Gives the token, or NULL and the milliseconds until the last
 -- lease in the way ends. If the caller waits, the releases of these leases are notified for 10
 -- seconds.
 --
--- Invariant: the token is above all earlier ones of each resource, also if it was forgotten.
--- Without a first token, it is at least the clock in microseconds. So it also grows over a failover
--- to an asynchronous replica, which lacks the last rows.
+-- Invariant: the token is above all earlier ones of each resource. The floor takes the place of
+-- tokens that were forgotten, or whose commits were lost: see begin_epoch. Without a first token, it
+-- is at least the clock in microseconds.
 --
 -- clock_timestamp() is read after the wait for the rows. now() would be a time before that wait.
 CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer,
@@ -104,6 +178,9 @@ BEGIN
   -- the floor. In that case, locking the floor's row fails.
   IF inserted > 0 AND current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM FROM fenced_lock.floor FOR SHARE;
+  END IF;
+  IF NOT fenced_lock.epoch_has_begun() THEN
+    PERFORM fenced_lock.begin_epoch();
   END IF;
   SELECT greatest(max(l.token), (SELECT f.token FROM fenced_lock.floor f)),
       max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
@@ -174,6 +251,9 @@ $$;
 CREATE OR REPLACE FUNCTION fenced_lock.raise_floor(every_ms bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF NOT fenced_lock.epoch_has_begun() THEN
+    PERFORM fenced_lock.begin_epoch();
+  END IF;
   UPDATE fenced_lock.floor f SET raised_at = clock_timestamp(),
       token = greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l))
     -- A time in the future comes from a clock that was set back.
