@@ -49,15 +49,36 @@ CREATE SCHEMA IF NOT EXISTS fenced_lock;
 CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
 
 -- One row for each resource that was locked, until it is forgotten.
+--
+-- Invariant: names have the collation C, in this table and in each function. The default collation
+-- of a database may order names differently after an upgrade of the operating system. An index in
+-- the old order then misses rows, and a held lease would be granted again.
 CREATE TABLE IF NOT EXISTS fenced_lock.lease (
-  resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 4096),
+  resource text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 4096),
   token bigint NOT NULL,
   -- The acquisition that holds the lease, or held it last. NULL after its release.
-  owner text,
+  owner text COLLATE "C",
   ends_at timestamptz NOT NULL,
   -- Until then, a release is notified, because a client waits.
   awaited_until timestamptz
 ) WITH (fillfactor = 70);
+
+-- Version 3 used the default collation. If its index missed rows, a name may have several. The last
+-- lease has the highest token. The comparisons in C do not use that index.
+DO $$
+BEGIN
+  PERFORM FROM pg_attribute WHERE attrelid = 'fenced_lock.lease'::regclass
+    AND attname = 'resource' AND attcollation <> '"C"'::regcollation;
+  IF FOUND THEN
+    LOCK TABLE fenced_lock.lease IN ACCESS EXCLUSIVE MODE;
+    DELETE FROM fenced_lock.lease l USING fenced_lock.lease later
+      WHERE later.resource COLLATE "C" = l.resource COLLATE "C"
+        AND (later.token, later.ctid) > (l.token, l.ctid);
+    ALTER TABLE fenced_lock.lease ALTER COLUMN resource TYPE text COLLATE "C",
+      ALTER COLUMN owner TYPE text COLLATE "C";
+  END IF;
+END
+$$;
 
 -- One row. Invariant: no forgotten resource ever had a token above this one, and no token that was
 -- given in an earlier epoch is above it.
@@ -103,8 +124,8 @@ $$;
 -- have been given and lost.
 --
 -- A token is one above an earlier one, or the clock in microseconds. So a lost token is at most the
--- last known floor, one for each acquisition since, the jumps of the clock, and the raises that
--- were lost themselves, added up. No server commits a million acquisitions a
+-- last known floor, plus one for each acquisition since. The jumps of the clock, and raises that
+-- were lost themselves, are added to that. No server commits a million acquisitions a
 -- second, so the microseconds since the last known floor are more. The addend covers the rest:
 -- - 2^32 (71 minutes, or four billion leases) on the same timeline. The raise is on disk before its
 --   first token is given, so a crash of this server cannot lose it.
@@ -147,8 +168,8 @@ INSERT INTO fenced_lock.epoch
 -- seconds.
 --
 -- Invariant: the token is above all earlier ones of each resource. The floor takes the place of
--- tokens that were forgotten, or whose commits were lost: see begin_epoch. Without a first token, it
--- is at least the clock in microseconds.
+-- tokens that were forgotten, or whose commits were lost: see begin_epoch. Without a first token,
+-- the token is at least the clock in microseconds.
 --
 -- clock_timestamp() is read after the wait for the rows. now() would be a time before that wait.
 CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer,
@@ -156,19 +177,20 @@ CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl
 RETURNS TABLE (token bigint, held_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  names CONSTANT text[] COLLATE "C" := resources;
   inserted bigint;
   locked bigint;
   highest bigint;
   busy_until timestamptz;
 BEGIN
   INSERT INTO fenced_lock.lease AS l (resource, token, ends_at)
-    SELECT r COLLATE "C", 0, '-infinity' FROM unnest(resources) r ORDER BY 1 ON CONFLICT DO NOTHING;
+    SELECT r, 0, '-infinity' FROM unnest(names) r ORDER BY 1 ON CONFLICT DO NOTHING;
   GET DIAGNOSTICS inserted = ROW_COUNT;
   -- In one order for all, so that sets which share some resources cannot deadlock over them.
   PERFORM FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
+    WHERE l.resource = ANY (names) ORDER BY l.resource FOR UPDATE;
   GET DIAGNOSTICS locked = ROW_COUNT;
-  IF locked < (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
+  IF locked < (SELECT count(DISTINCT r) FROM unnest(names) r) THEN
     -- Inserting the missing row now, while the other rows are locked, could deadlock.
     RAISE EXCEPTION 'a resource was forgotten during the wait for it: try again'
       USING ERRCODE = 'serialization_failure';
@@ -184,18 +206,18 @@ BEGIN
   END IF;
   SELECT greatest(max(l.token), (SELECT f.token FROM fenced_lock.floor f)),
       max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
-    INTO highest, busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (resources);
+    INTO highest, busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (names);
   IF busy_until > clock_timestamp() THEN
     held_ms := ceil(extract(epoch FROM busy_until - clock_timestamp()) * 1000);
     UPDATE fenced_lock.lease l SET awaited_until = clock_timestamp() + interval '10 s'
-      WHERE waits AND l.resource = ANY (resources)
+      WHERE waits AND l.resource = ANY (names)
         AND (l.awaited_until < clock_timestamp() + interval '5 s') IS NOT FALSE;
   ELSE
     token := greatest(highest + 1,
       coalesce(first_token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
     UPDATE fenced_lock.lease l SET token = acquire.token, owner = acquire.owner,
         ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
-      WHERE l.resource = ANY (resources);
+      WHERE l.resource = ANY (names);
   END IF;
   RETURN NEXT;
 END
@@ -204,11 +226,13 @@ $$;
 -- Locks the rows. Returns whether the owner still holds all of them.
 CREATE OR REPLACE FUNCTION fenced_lock.lock_held(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  names CONSTANT text[] COLLATE "C" := resources;
 BEGIN
   PERFORM FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
-  RETURN (SELECT count(*) = cardinality(resources) FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) AND l.owner = lock_held.owner
+    WHERE l.resource = ANY (names) ORDER BY l.resource FOR UPDATE;
+  RETURN (SELECT count(*) = cardinality(names) FROM fenced_lock.lease l
+    WHERE l.resource = ANY (names) AND l.owner = lock_held.owner COLLATE "C"
       AND l.ends_at > clock_timestamp());
 END
 $$;
@@ -218,13 +242,15 @@ $$;
 CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  names CONSTANT text[] COLLATE "C" := resources;
 BEGIN
-  IF NOT fenced_lock.lock_held(resources, owner) THEN
+  IF NOT fenced_lock.lock_held(names, owner) THEN
     RETURN false;
   END IF;
   UPDATE fenced_lock.lease l
     SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms')
-    WHERE l.resource = ANY (resources);
+    WHERE l.resource = ANY (names);
   RETURN true;
 END
 $$;
@@ -234,13 +260,14 @@ $$;
 CREATE OR REPLACE FUNCTION fenced_lock.release(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  was_held CONSTANT boolean := fenced_lock.lock_held(resources, owner);
+  names CONSTANT text[] COLLATE "C" := resources;
+  was_held CONSTANT boolean := fenced_lock.lock_held(names, owner);
 BEGIN
   UPDATE fenced_lock.lease l SET owner = NULL, ends_at = least(l.ends_at, clock_timestamp())
-    WHERE l.resource = ANY (resources) AND l.owner = release.owner;
+    WHERE l.resource = ANY (names) AND l.owner = release.owner COLLATE "C";
   IF FOUND THEN
     PERFORM pg_notify('fenced_lock', l.resource) FROM fenced_lock.lease l
-      WHERE l.resource = ANY (resources) AND l.awaited_until > clock_timestamp();
+      WHERE l.resource = ANY (names) AND l.awaited_until > clock_timestamp();
   END IF;
   RETURN was_held;
 END
