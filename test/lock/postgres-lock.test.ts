@@ -198,6 +198,23 @@ test('a program that stood still longer than the time limit reads an answer that
   });
 });
 
+test('a clock that is set back by an hour holds up a lock for one TTL, and keeps a living holder', async () => {
+  const { pool, lock } = await openLock();
+  const [dead, alive] = [
+    await lock.acquire('dead', { ttlMs: 2_000 }),
+    await lock.acquire('alive', { ttlMs: 60_000 }),
+  ];
+  // By a clock that is an hour behind, all times in the table are an hour later.
+  await pool.query("UPDATE fenced_lock.lease SET ends_at = ends_at + interval '1 hour'");
+  const startedMs = performance.now();
+  const next = await lock.acquire('dead', { ttlMs: 60_000, waitMs: 20_000 });
+  expect(next.token).toBeGreaterThan(dead.token);
+  expect(performance.now() - startedMs).toBeGreaterThan(2_000);
+  expect(await lock.tryAcquire('alive', { ttlMs: 60_000 })).toMatchObject({ reason: 'held' });
+  await alive.extend(60_000);
+  expect(await alive.release()).toBe('released');
+});
+
 test('a missing schema and a missing right are errors with the remedy', async () => {
   const url = await createDatabase();
   const lock = new PostgresLock({ pool: connect(url.href) });

@@ -80,6 +80,10 @@ BEGIN
 END
 $$;
 
+-- The longest time (ms) for which the last lease was acquired or extended. Of a lease of version 3,
+-- only the limit is known.
+ALTER TABLE fenced_lock.lease ADD COLUMN IF NOT EXISTS longest_ms integer NOT NULL DEFAULT 86400000;
+
 -- One row. Invariant: no forgotten resource ever had a token above this one, and no token that was
 -- given in an earlier epoch is above it.
 CREATE TABLE IF NOT EXISTS fenced_lock.floor (
@@ -208,6 +212,15 @@ BEGIN
       max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
     INTO highest, busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (names);
   IF busy_until > clock_timestamp() THEN
+    -- A lease seems to last longer than it was granted for: the clock was set back. Its holder, if
+    -- alive, extends it within that time. So the lease ends after that time from now on.
+    UPDATE fenced_lock.lease l SET ends_at = clock_timestamp() + l.longest_ms * interval '1 ms'
+      WHERE l.resource = ANY (names) AND l.owner IS NOT NULL
+        AND l.ends_at > clock_timestamp() + l.longest_ms * interval '1 ms';
+    IF FOUND THEN
+      SELECT max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
+        INTO busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (names);
+    END IF;
     held_ms := ceil(extract(epoch FROM busy_until - clock_timestamp()) * 1000);
     UPDATE fenced_lock.lease l SET awaited_until = clock_timestamp() + interval '10 s'
       WHERE waits AND l.resource = ANY (names)
@@ -216,7 +229,7 @@ BEGIN
     token := greatest(highest + 1,
       coalesce(first_token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
     UPDATE fenced_lock.lease l SET token = acquire.token, owner = acquire.owner,
-        ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
+        ends_at = clock_timestamp() + ttl_ms * interval '1 ms', longest_ms = ttl_ms
       WHERE l.resource = ANY (names);
   END IF;
   RETURN NEXT;
@@ -249,7 +262,8 @@ BEGIN
     RETURN false;
   END IF;
   UPDATE fenced_lock.lease l
-    SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms')
+    SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms'),
+      longest_ms = greatest(l.longest_ms, ttl_ms)
     WHERE l.resource = ANY (names);
   RETURN true;
 END
