@@ -142,6 +142,17 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     }
   });
 
+  test('an owner id does not bring back a lease that is over, and its lock is free', async () => {
+    const [one, two] = await openTwo();
+    const lease = await one.acquire(['y', 'x'], { ttlMs: 500, waitMs: 20_000 });
+    const held = { resource: lease.resources, owner: lease.owner };
+    // Twice its time, because the service may hold the lock for a little longer than its holder.
+    await setTimeout(1_000);
+    expect(lease.remainingMs()).toBe(0);
+    await failure(two.extend(held, 5_000), 'lease-lost');
+    await (await two.acquire(['y', 'x'], { ttlMs: 5_000, waitMs: 10_000 })).release();
+  });
+
   test('several resources are locked together or not at all, under one higher token', async () => {
     const [one, two] = await openTwo();
     const tokens: bigint[] = [];

@@ -180,10 +180,10 @@ test('a role that may not forget can lock, and an event has the error', async ()
   expect(events[0]?.error?.message).toContain('permission denied');
 });
 
-test('an upgrade from version 2 keeps tokens, leases and rights', async () => {
+test.each([2, 3])('an upgrade from version %d keeps tokens, leases and rights', async (version) => {
   const url = await createDatabase();
   const pool = connect(url.href);
-  const file = new URL('./harness/postgres-lock-schema-2.sql', import.meta.url);
+  const file = new URL(`./harness/postgres-lock-schema-${version}.sql`, import.meta.url);
   await pool.query(await readFile(file, 'utf8'));
   const role = await asNewRole(url);
   await pool.query(
@@ -208,9 +208,9 @@ test('an upgrade from version 2 keeps tokens, leases and rights', async () => {
 test('a schema of a later version stays as it is', async () => {
   const { lock, pool } = await openLock();
   await pool.query(
-    "CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4'",
+    "CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5'",
   );
-  await expect(lock.install()).rejects.toThrow('has version 4');
+  await expect(lock.install()).rejects.toThrow('has version 5');
 });
 
 test.each([

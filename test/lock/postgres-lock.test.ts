@@ -8,8 +8,10 @@ import { expect, test } from 'vitest';
 import {
   asNewRole,
   connect,
+  connectPg,
   createDatabase,
   startGoodbyeServer,
+  testOfPg,
   throughProxy,
   until,
 } from '../store/harness/postgres-support.js';
@@ -155,6 +157,29 @@ test('more callers than the server can serve still get leases', async () => {
   await lock.close();
 });
 
+testOfPg('holders extend their leases while their transactions use all connections of the pool', async () => {
+  const { url } = await openLock();
+  const pool = connectPg(url.href, { max: 4 });
+  const lock = new PostgresLock({ pool });
+  const inTransaction = async (): Promise<void> => {
+    const client = await pool.connect();
+    try {
+      await client.query('BEGIN; SELECT pg_sleep(3); COMMIT');
+    } finally {
+      client.release();
+    }
+  };
+  const held = ['a', 'b', 'c', 'd'].map((name) =>
+    lock.using(name, { ttlMs: 2_000, waitMs: 20_000 }, inTransaction),
+  );
+  expect((await Promise.allSettled(held)).map(({ status }) => status)).toEqual(
+    held.map(() => 'fulfilled'),
+  );
+  // The extra connection is closed when nobody needs it.
+  const sessions = 'SELECT FROM pg_stat_activity WHERE datname = current_database()';
+  await until(async () => ((await pool.query(sessions)).rowCount ?? 0) <= 4);
+});
+
 test('a program that stood still longer than the time limit reads an answer that has come, before it gives up', async () => {
   const { lock } = await openLock();
   // Repeats, because the server itself may be late.
@@ -171,6 +196,23 @@ test('a program that stood still longer than the time limit reads an answer that
     if (outcome.ok) await outcome.lease.release();
     return outcome.ok;
   });
+});
+
+test('a clock that is set back by an hour holds up a lock for one TTL, and keeps a living holder', async () => {
+  const { pool, lock } = await openLock();
+  const [dead, alive] = [
+    await lock.acquire('dead', { ttlMs: 2_000 }),
+    await lock.acquire('alive', { ttlMs: 60_000 }),
+  ];
+  // By a clock that is an hour behind, all times in the table are an hour later.
+  await pool.query("UPDATE fenced_lock.lease SET ends_at = ends_at + interval '1 hour'");
+  const startedMs = performance.now();
+  const next = await lock.acquire('dead', { ttlMs: 60_000, waitMs: 20_000 });
+  expect(next.token).toBeGreaterThan(dead.token);
+  expect(performance.now() - startedMs).toBeGreaterThan(2_000);
+  expect(await lock.tryAcquire('alive', { ttlMs: 60_000 })).toMatchObject({ reason: 'held' });
+  await alive.extend(60_000);
+  expect(await alive.release()).toBe('released');
 });
 
 test('a missing schema and a missing right are errors with the remedy', async () => {

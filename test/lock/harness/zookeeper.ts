@@ -1,4 +1,4 @@
-import { type Lease, LockError } from '@fenced/lock';
+import { type Lease, LockError, type Runtime } from '@fenced/lock';
 import { ZooKeeperLock, type ZooKeeperLockConfig } from '@fenced/lock/zookeeper';
 import type { ZooKeeperService } from '@fenced/testbed';
 import { systemRuntime } from '../../../packages/lock/src/runtime/runtime.js';
@@ -43,10 +43,10 @@ export class LockWorld implements AsyncDisposable {
     this.session = openSession(service.addresses);
   }
 
-  lock(config: Partial<ZooKeeperLockConfig> = {}): ZooKeeperLock {
+  lock(config: Partial<ZooKeeperLockConfig> = {}, runtime?: Runtime): ZooKeeperLock {
     const { addresses: servers } = this.#service;
     const options = { servers, root: this.root, sessionTimeoutMs: SESSION_MS, ...config };
-    const lock = new ZooKeeperLock(options);
+    const lock = new ZooKeeperLock(options, runtime);
     this.#locks.push(lock);
     return lock;
   }

@@ -55,8 +55,9 @@ class MemoryBoard implements ElectionBoard {
   text: string | null = null;
   highest = 0n;
   error: Error | null = null;
-  /** While it is true, `publish` never settles. */
+  /** While it is true, `publish` and `read` never settle. */
   hangs = false;
+  reads = 0;
   /** The next notice arrives when this resolves. */
   late: Promise<void> | null = null;
 
@@ -72,6 +73,8 @@ class MemoryBoard implements ElectionBoard {
   }
 
   async read(): Promise<string | null> {
+    this.reads += 1;
+    if (this.hangs) await new Promise(() => {});
     if (this.error) throw this.error;
     return this.text;
   }
@@ -140,7 +143,7 @@ test('an observer sees leaders come and go, and reports unknown when the notices
   await using b = elect(lock, 'b', board);
   const stop = new AbortController();
   const seen: string[] = [];
-  const observer = elect(lock, 'observer', board).observe({ everyMs: 5, signal: stop.signal });
+  const observer = elect(lock, 'observer', board).observe({ everyMs: 10, signal: stop.signal });
   const watching = (async () => {
     for await (const { state, candidate } of observer) seen.push(`${state} ${candidate}`);
   })();
@@ -212,11 +215,51 @@ test.each(['resign', 'abort'] as const)(
   },
 );
 
-test('wrong settings are refused by name', () => {
+test('an observer whose read hangs ends by its signal, and else reports that it knows nothing', async () => {
+  const board = new MemoryBoard();
+  const elector = elect(new MemoryLock(), 'a', board);
+  await using _ = elector;
+  await elector.campaign();
+  const stop = new AbortController();
+  const observer = elector.observe({ everyMs: 10, signal: stop.signal });
+  const until = async (wanted: string): Promise<unknown> => {
+    for (;;) {
+      const { value } = await observer.next();
+      if (value?.state === wanted) return value.error;
+    }
+  };
+  await until('led');
+  board.hangs = true;
+  expect(await until('unknown')).toMatchObject({ message: expect.stringContaining('no answer') });
+  const { reads } = board;
+  const next = expect(observer.next()).rejects.toThrow('enough');
+  await expect.poll(() => board.reads).toBeGreaterThan(reads);
+  stop.abort(new Error('enough'));
+  await next;
+  board.hangs = false;
+});
+
+test.each([
+  [{ everyMs: 0 }, 'everyMs=0'],
+  [{ everyMs: -5 }, 'everyMs=-5'],
+  [{ everyMs: Number.NaN }, 'everyMs=NaN'],
+  [{ everyMs: 30 * 86_400_000 }, 'everyMs=2592000000'],
+  [{ signal: 5 }, 'signal must be'],
+])('an observation with %j is refused', (options, message) => {
+  const elector = elect(new MemoryLock(), 'a', new MemoryBoard());
+  expect(() => elector.observe(options as object)).toThrow(message);
+});
+
+test('wrong settings are refused by name', async () => {
   const lock = new MemoryLock();
   const make = (config: object) => () => new Elector({ lock, resource: 'office', ...config });
   expect(make({ ttl: 1 })).toThrow('unknown field ttl');
   expect(make({ lock: {} })).toThrow('lock must be');
   expect(make({ ttlMs: 99 })).toThrow('ttlMs=99');
+  expect(make({ ttlMs: 30 * 86_400_000 })).toThrow('ttlMs=2592000000');
+  expect(make({ candidate: 5 })).toThrow('candidate must be');
+  expect(make({ board: {} })).toThrow('board must have');
+  const campaign = elect(lock, 'a').campaign({ signal: 5 } as never);
+  await expect(campaign).rejects.toThrow('signal must be');
   expect(make({ resource: '' })).toThrow('resource must be');
 });

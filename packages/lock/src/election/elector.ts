@@ -1,6 +1,6 @@
 import '../node-version.js';
 import { LockArgumentError } from '../core/errors.js';
-import { checkFields, checkResources } from '../core/options.js';
+import { checkFields, checkResources, milliseconds } from '../core/options.js';
 import {
   checkRuntime,
   inTime,
@@ -34,8 +34,8 @@ export interface ElectorConfig {
   /** The name of the office, which all candidates must spell alike. */
   readonly resource: string;
   /**
-   * Milliseconds after which another candidate may lead if the leader dies, 100 or more. @default
-   * 15_000
+   * Milliseconds after which another candidate may lead if the leader dies, 100 to 86,400,000 (a
+   * day). @default 15_000
    */
   readonly ttlMs?: number;
   /** The name of this candidate, for observers: a host, an address. @default '' */
@@ -46,6 +46,9 @@ export interface ElectorConfig {
 
 const FIELDS = ['lock', 'resource', 'ttlMs', 'candidate', 'board'];
 const TTL_MIN_MS = 100;
+const DAY_MS = 86_400_000;
+/** More reads a second would only load the board. */
+const READ_EVERY_MIN_MS = 10;
 /** A campaign asks again after this time: a gateway does not let a request wait for ever. */
 const WAIT_MS = 10_000;
 const PAUSE_MS = 500;
@@ -85,14 +88,13 @@ export class Elector implements AsyncDisposable {
     const { lock, resource, ttlMs = 15_000, candidate = '', board } = config;
     if (typeof lock?.acquire !== 'function')
       throw new LockArgumentError('lock must be a lock service such as a Redlock');
-    if (!Number.isSafeInteger(ttlMs) || ttlMs < TTL_MIN_MS)
-      throw new LockArgumentError(
-        `ttlMs must be a whole number of milliseconds from ${TTL_MIN_MS} ttlMs=${ttlMs}`,
-      );
     checkResources(resource);
+    if (typeof candidate !== 'string')
+      throw new LockArgumentError(`candidate must be a string type=${typeof candidate}`);
+    if (board !== undefined) checkBoard(board);
     this.#lock = lock;
     this.#resource = resource;
-    this.#ttlMs = ttlMs;
+    this.#ttlMs = milliseconds('ttlMs', ttlMs, TTL_MIN_MS, DAY_MS);
     this.#candidate = candidate;
     this.#board = board;
     this.#runtime = runtime;
@@ -113,6 +115,7 @@ export class Elector implements AsyncDisposable {
    */
   async campaign(options: { readonly signal?: AbortSignal } = {}): Promise<Leadership> {
     checkFields('the options of campaign', options, ['signal']);
+    checkSignal(options.signal);
     if (this.#campaign || this.leadership)
       throw new LockArgumentError('this elector campaigns or leads already: resign first');
     const campaign = this.#win(options.signal);
@@ -159,19 +162,24 @@ export class Elector implements AsyncDisposable {
   }
 
   /**
-   * Reports the leader now and after each change, as the board shows it.
+   * Reports the leader now and after each change, as the board shows it. A read that takes longer
+   * than `ttlMs` counts as failed.
    *
-   * @param options.everyMs the pause between two reads of the board. @default a third of ttlMs
-   * @throws {LockArgumentError} if there is no board
+   * @param options.everyMs the pause between two reads of the board, in milliseconds from 10 to a
+   *   day. @default a third of ttlMs
+   * @param options.signal ends the observation at once, also during a read
+   * @throws {LockArgumentError} if there is no board, or an option is out of range
    * @throws the signal's reason
    */
   observe(
     options: { readonly everyMs?: number; readonly signal?: AbortSignal } = {},
   ): AsyncGenerator<Observation> {
     checkFields('the options of observe', options, ['everyMs', 'signal']);
-    const { everyMs = this.#ttlMs / BEATS, signal } = options;
+    const { everyMs = Math.ceil(this.#ttlMs / BEATS), signal } = options;
     if (!this.#board) throw new LockArgumentError('observe needs a board, which leaders write to');
-    return observeBoard(this.#board, everyMs, signal, this.#runtime);
+    milliseconds('everyMs', everyMs, READ_EVERY_MIN_MS, DAY_MS);
+    checkSignal(signal);
+    return observeBoard(this.#board, everyMs, this.#ttlMs, signal, this.#runtime);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -236,6 +244,16 @@ export class Elector implements AsyncDisposable {
   async #publish({ token }: Term, part: Pick<Notice, 'beat' | 'nextMs'>): Promise<void> {
     await this.#board?.publish(writeNotice({ token, candidate: this.#candidate, ...part }), token);
   }
+}
+
+function checkBoard(board: ElectionBoard): void {
+  if (typeof board?.publish === 'function' && typeof board.read === 'function') return;
+  throw new LockArgumentError('board must have the functions publish and read');
+}
+
+function checkSignal(signal: unknown): void {
+  if (signal === undefined || signal instanceof AbortSignal) return;
+  throw new LockArgumentError('signal must be an AbortSignal, such as controller.signal');
 }
 
 function isStale(error: unknown): boolean {

@@ -1,4 +1,4 @@
-import { type Runtime, sleep } from '../runtime/runtime.js';
+import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
 import { type ElectionBoard, type Notice, parseNotice } from './board.js';
 
 /**
@@ -25,16 +25,19 @@ export interface Observation {
   readonly error?: unknown;
 }
 
+/** @param limitMs a read that takes longer has failed */
 export async function* observeBoard(
   board: ElectionBoard,
   everyMs: number,
+  limitMs: number,
   signal: AbortSignal = new AbortController().signal,
   runtime: Runtime,
 ): AsyncGenerator<Observation> {
   const watch = new Watch(runtime);
   for (let last = ''; ; ) {
     signal.throwIfAborted();
-    const observation = await watch.read(board);
+    const observation = await unlessAborted(watch.read(board, limitMs), signal);
+    if (!observation) throw signal.reason;
     const { state, candidate, token } = observation;
     const seen = [state, candidate, token].join();
     if (seen !== last) yield observation;
@@ -55,15 +58,16 @@ class Watch {
     this.#runtime = runtime;
   }
 
-  async read(board: ElectionBoard): Promise<Observation> {
+  /** Never rejects. */
+  async read(board: ElectionBoard, limitMs: number): Promise<Observation> {
     const sentMs = this.#runtime.nowMs();
-    let error: unknown;
-    try {
-      const text = await board.read();
-      this.#note(text === null || text === undefined ? null : parseNotice(text), sentMs);
-    } catch (failure) {
-      error = failure;
-    }
+    const answer = Promise.resolve()
+      .then(() => board.read())
+      .then((text) => ({ notice: text === null || text === undefined ? null : parseNotice(text) }))
+      .catch((error: unknown) => ({ error }));
+    const reply = await inTime(this.#runtime, nobody, answer, limitMs);
+    const error = 'error' in reply ? reply.error : undefined;
+    if ('notice' in reply) this.#note(reply.notice, sentMs);
     const nowMs = this.#runtime.nowMs();
     return {
       state: error === undefined ? this.#stateAt(nowMs) : 'unknown',

@@ -59,9 +59,10 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     return this.attempt(request, async (limitMs) => {
       const owner = this.runtime.uniqueId();
       const startedMs = this.runtime.nowMs();
+      const endsAtMs = this.runtime.wallClockMs() + ttlMs;
       const ttlSeconds = secondsOf(ttlMs);
       const lease = await this.keys.grant(ttlSeconds, limitMs());
-      const wanted = { resources, owner, lease, ttlSeconds };
+      const wanted = { resources, owner, lease, ttlSeconds, endsAtMs };
       const revoke = () => this.#revoke(lease);
       const found = await this.keys.createIfFree(wanted, limitMs()).catch(rethrowAfter(revoke));
       if ('created' in found) return this.#granted(found, deadlineOf(startedMs, ttlMs));
@@ -91,7 +92,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   ): Promise<Position> {
     const owner = this.runtime.uniqueId();
     const lease = await this.keys.grant(ttlSeconds, limitMs());
-    const wanted = { resources, owner, lease, ttlSeconds };
+    const wanted = { resources, owner, lease, ttlSeconds, endsAtMs: 0 };
     const revoke = () => this.#revoke(lease);
     return this.keys.enqueue(wanted, limitMs()).catch(rethrowAfter(revoke));
   }
@@ -157,9 +158,15 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     const read = () => this.keys.read(resources, owner, limitMs());
     for (let found = position ?? (await read()); found; found = await read()) {
       const startedMs = this.runtime.nowMs();
+      const startedAtMs = this.runtime.wallClockMs();
+      // The holder knows by its monotonic clock that its lease is not over. Another process has
+      // only the keys. They may outlive the lease: etcd counts in whole seconds, each new leader
+      // begins anew, and without a leader no key is deleted.
+      if (position === null && found.endsAtMs <= startedAtMs) return null;
       // Invariant: a new lease ends after the one that it replaces, also if the reply is lost.
       const ttlSeconds = Math.max(secondsOf(ttlMs), found.ttlSeconds);
-      const moved = await this.#move(found, ttlSeconds, limitMs);
+      const endsAtMs = Math.max(startedAtMs + ttlMs, found.endsAtMs);
+      const moved = await this.#move({ ...found, ttlSeconds, endsAtMs }, limitMs);
       if (moved) return { position: moved, deadlineMs: deadlineOf(startedMs, ttlMs) };
     }
     return null;
@@ -169,13 +176,9 @@ export class EtcdTransport implements LockTransport, WaiterContext {
    * Puts the keys under a new lease. If the outcome is unknown, the keys may be under the new lease
    * already. So it is not revoked, and ends by itself.
    */
-  async #move(
-    position: Position,
-    ttlSeconds: number,
-    limitMs: () => number,
-  ): Promise<Position | null> {
-    const lease = await this.keys.grant(ttlSeconds, limitMs());
-    const moved = await this.keys.move({ ...position, lease, ttlSeconds }, limitMs());
+  async #move(position: Position, limitMs: () => number): Promise<Position | null> {
+    const lease = await this.keys.grant(position.ttlSeconds, limitMs());
+    const moved = await this.keys.move({ ...position, lease }, limitMs());
     this.#revoke(moved ? position.lease : lease);
     return moved;
   }

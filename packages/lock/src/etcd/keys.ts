@@ -13,6 +13,11 @@ export interface Position {
   readonly lease: string;
   /** The seconds that were asked for with that lease. */
   readonly ttlSeconds: number;
+  /**
+   * The end of the holder's lease by the wall clock of the process that put the keys, in
+   * milliseconds since 1970. Only an extension by another process compares it.
+   */
+  readonly endsAtMs: number;
 }
 
 /** The keys that an acquisition is about to create. */
@@ -178,13 +183,15 @@ export class Keys {
     const found = kvsOf(await this.#txn({ success }, limitMs));
     const [first] = found;
     if (!first || found.length < resources.length) return null;
+    const [ttlSeconds = 0, endsAtMs = 0] = text(first.value ?? '').split(' ').map(Number);
     return {
       resources,
       owner,
       created: BigInt(first.create_revision),
       modified: first.mod_revision,
       lease: first.lease ?? '0',
-      ttlSeconds: Number(text(first.value ?? '')),
+      ttlSeconds,
+      endsAtMs,
     };
   }
 
@@ -235,8 +242,8 @@ export class Keys {
     return { ...wanted, created: BigInt(created), modified };
   }
 
-  #puts({ resources, owner, lease, ttlSeconds }: Wanted) {
-    const value = base64(String(ttlSeconds));
+  #puts({ resources, owner, lease, ttlSeconds, endsAtMs }: Wanted) {
+    const value = base64(`${ttlSeconds} ${endsAtMs}`);
     return resources.map((name) => ({
       request_put: { key: this.#key(name, owner), value, lease },
     }));

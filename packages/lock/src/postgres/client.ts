@@ -14,6 +14,11 @@ export interface DatabaseClient {
    */
   query(text: string, values?: Value[]): Promise<unknown[][]>;
   /**
+   * As `query`, for a statement that must not wait until the owner's transactions return their
+   * connections. If all are in use, runs it on a further connection.
+   */
+  queryAtOnce(text: string, values: Value[]): Promise<unknown[][]>;
+  /**
    * Listens to a channel on a separate connection, and connects again when that is lost.
    *
    * @returns a function that ends this; null if the client has no connection to spare

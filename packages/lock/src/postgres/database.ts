@@ -48,17 +48,15 @@ export class Database {
     );
   }
 
-  /** @throws {NotSentError} the limit was over before a connection was free */
-  async extend(
-    resources: readonly string[],
-    owner: string,
-    ttlMs: number,
-    limit: BeginLimit,
-  ): Promise<boolean> {
+  /**
+   * Does not wait behind acquisitions, nor for the owner's transactions: the transactions of the
+   * holders may use all connections for longer than the lease lasts.
+   */
+  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<boolean> {
     const text = `SELECT fenced_lock.extend(${NAMES}, $2, $3::integer)`;
     const values = [arrayOf(resources), owner, ttlMs];
-    const [held] = await this.#row<[boolean]>(text, values, limit);
-    return held;
+    const rows = await again(() => this.#client.queryAtOnce(text, values));
+    return (rows[0] as [boolean])[0];
   }
 
   async release(resources: readonly string[], owner: string): Promise<boolean> {
@@ -97,18 +95,23 @@ export class Database {
     return (await this.#query(text, values, limit))[0] as Row;
   }
 
-  async #query(
+  #query(
     text: string,
     values?: Value[],
     limit: BeginLimit | null = null,
   ): Promise<unknown[][]> {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await this.#queue.run(() => this.#client.query(text, values), limit);
-      } catch (error) {
-        const { code } = error as { code?: unknown };
-        if (tries >= TRIES_MAX || !SERIALIZATION_FAILURES.includes(code)) throw error;
-      }
+    return again(() => this.#queue.run(() => this.#client.query(text, values), limit));
+  }
+}
+
+/** Sends a statement again if concurrent transactions were in its way. */
+async function again<Result>(send: () => Promise<Result>): Promise<Result> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await send();
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      if (tries >= TRIES_MAX || !SERIALIZATION_FAILURES.includes(code)) throw error;
     }
   }
 }

@@ -26,7 +26,10 @@ export interface PostgresLockConfig {
    * @default 300_000, or `maxTtlMs` if that is longer
    */
   readonly fenceTtlMs?: number;
-  /** The first token of new resources, for demonstrations. @default the clock in microseconds */
+  /**
+   * The first token of new resources, for demonstrations. After a restart of the server, tokens
+   * are above the clock nevertheless. @default the clock in microseconds
+   */
   readonly firstToken?: bigint;
 }
 
@@ -36,8 +39,7 @@ const YEAR_MS = 31_536_000_000;
  * Leases with fencing tokens in one PostgreSQL database, by the methods of `Redlock`. It is as
  * reliable as that server, or its synchronous replica.
  *
- * Promised: tokens grow, by what the database has committed. After a failover to an asynchronous
- * replica, that also rests on the clocks of both servers.
+ * Promised: tokens grow, also over crashes and failovers that lose commits: see docs/postgres.md.
  */
 export class PostgresLock extends LockService {
   readonly #transport: PostgresTransport;

@@ -118,10 +118,8 @@ export class PostgresTransport implements LockTransport {
   extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
     return this.#server.extended(this, { resources, owner }, async () => {
       const startedMs = this.#runtime.nowMs();
-      const limitMs = nodeTimeoutMs(ttlMs);
-      const limit = new BeginLimit(this.#runtime, limitMs);
-      const asked = this.database.extend(resources, owner, ttlMs, limit);
-      const isHeld = await this.#answer(asked, limitMs, limit);
+      const asked = this.database.extend(resources, owner, ttlMs);
+      const isHeld = await this.#answer(asked, nodeTimeoutMs(ttlMs));
       return isHeld ? deadlineOf(startedMs, ttlMs) : null;
     });
   }

@@ -1,7 +1,7 @@
 -- Leases of @fenced/lock, for PostgreSQL 14 and later.
 --
 -- Install it by `psql --single-transaction -f schema.sql`, or by install() of PostgresLock. A
--- second run changes nothing. Version 2 is upgraded; other versions are refused.
+-- second run changes nothing. Versions 2 and 3 are upgraded; other versions are refused.
 
 -- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
 -- takes part. The last statement of this file restores the path.
@@ -32,9 +32,9 @@ BEGIN
   -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced_lock.version()');
-  IF installed NOT IN (2, 3) THEN
-    RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 3', installed
-      USING HINT = CASE WHEN installed > 3 THEN 'Use the library of that version.'
+  IF installed NOT IN (2, 3, 4) THEN
+    RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 4', installed
+      USING HINT = CASE WHEN installed > 4 THEN 'Use the library of that version.'
         ELSE 'Wait until its leases are over, then DROP SCHEMA fenced_lock CASCADE.' END;
   END IF;
   IF installed = 2 THEN
@@ -46,35 +46,134 @@ $$;
 
 CREATE SCHEMA IF NOT EXISTS fenced_lock;
 
-CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
 
 -- One row for each resource that was locked, until it is forgotten.
+--
+-- Invariant: names have the collation C, in this table and in each function. The default collation
+-- of a database may order names differently after an upgrade of the operating system. An index in
+-- the old order then misses rows, and a held lease would be granted again.
 CREATE TABLE IF NOT EXISTS fenced_lock.lease (
-  resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 4096),
+  resource text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 4096),
   token bigint NOT NULL,
   -- The acquisition that holds the lease, or held it last. NULL after its release.
-  owner text,
+  owner text COLLATE "C",
   ends_at timestamptz NOT NULL,
   -- Until then, a release is notified, because a client waits.
   awaited_until timestamptz
 ) WITH (fillfactor = 70);
 
--- One row. Invariant: no forgotten resource ever had a token above this one.
+-- Version 3 used the default collation. If its index missed rows, a name may have several. The last
+-- lease has the highest token. The comparisons in C do not use that index.
+DO $$
+BEGIN
+  PERFORM FROM pg_attribute WHERE attrelid = 'fenced_lock.lease'::regclass
+    AND attname = 'resource' AND attcollation <> '"C"'::regcollation;
+  IF FOUND THEN
+    LOCK TABLE fenced_lock.lease IN ACCESS EXCLUSIVE MODE;
+    DELETE FROM fenced_lock.lease l USING fenced_lock.lease later
+      WHERE later.resource COLLATE "C" = l.resource COLLATE "C"
+        AND (later.token, later.ctid) > (l.token, l.ctid);
+    ALTER TABLE fenced_lock.lease ALTER COLUMN resource TYPE text COLLATE "C",
+      ALTER COLUMN owner TYPE text COLLATE "C";
+  END IF;
+END
+$$;
+
+-- The longest time (ms) for which the last lease was acquired or extended. Of a lease of version 3,
+-- only the limit is known.
+ALTER TABLE fenced_lock.lease ADD COLUMN IF NOT EXISTS longest_ms integer NOT NULL DEFAULT 86400000;
+
+-- One row. Invariant: no forgotten resource ever had a token above this one, and no token that was
+-- given in an earlier epoch is above it.
 CREATE TABLE IF NOT EXISTS fenced_lock.floor (
   single boolean PRIMARY KEY DEFAULT true CHECK (single),
   token bigint NOT NULL,
-  -- The start of the last round of forgetting.
+  -- The start of the last round of forgetting, or of the epoch.
   raised_at timestamptz NOT NULL
 );
-INSERT INTO fenced_lock.floor (token, raised_at) VALUES (0, clock_timestamp()) ON CONFLICT DO NOTHING;
+-- The timeline of the server in the last epoch, which changes when a standby is promoted.
+ALTER TABLE fenced_lock.floor ADD COLUMN IF NOT EXISTS timeline text;
+
+-- The present epoch of the server, if it has begun: one row or none.
+--
+-- An epoch is a time in which the server loses no commit. It ends when a commit may have been lost:
+-- - The server started again, was promoted, or was restored: another start time.
+-- - The server dropped its shared memory, because one of its processes was killed. Its start time
+--   stays. But PostgreSQL empties unlogged tables, as after each crash and in each promotion.
+-- - The table was restored from a dump, or the database copied: another file.
+CREATE UNLOGGED TABLE IF NOT EXISTS fenced_lock.epoch (
+  server_started_at timestamptz NOT NULL,
+  file text COLLATE "C" NOT NULL
+);
+
+CREATE OR REPLACE FUNCTION fenced_lock.epoch_has_begun() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT EXISTS (SELECT FROM fenced_lock.epoch e
+    WHERE e.server_started_at = pg_postmaster_start_time()
+      AND e.file = pg_relation_filepath('fenced_lock.epoch') COLLATE "C")
+$$;
+
+-- The timeline on which the server writes. NULL if the server does not tell.
+CREATE OR REPLACE FUNCTION fenced_lock.timeline() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN left(pg_walfile_name(pg_current_wal_lsn()), 8);
+EXCEPTION WHEN OTHERS THEN
+  RETURN NULL;
+END
+$$;
+
+-- Begins an epoch, before the first token of the epoch: raises the floor above each token that may
+-- have been given and lost.
+--
+-- A token is one above an earlier one, or the clock in microseconds. So a lost token is at most the
+-- last known floor, plus one for each acquisition since. The jumps of the clock, and raises that
+-- were lost themselves, are added to that. No server commits a million acquisitions a
+-- second, so the microseconds since the last known floor are more. The addend covers the rest:
+-- - 2^32 (71 minutes, or four billion leases) on the same timeline. The raise is on disk before its
+--   first token is given, so a crash of this server cannot lose it.
+-- - 2^40 (12 days) on another timeline. An asynchronous standby may lack raises of its primary. It
+--   exceeds 255 of them. If another standby was promoted before, and its raise is lost, the time
+--   that has passed since makes this floor the higher one.
+-- Daily promotions reach 2^53 in 19 years, and promotions with 13 days between them never.
+CREATE OR REPLACE FUNCTION fenced_lock.begin_epoch() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  present CONSTANT text COLLATE "C" := fenced_lock.timeline();
+BEGIN
+  PERFORM FROM fenced_lock.floor FOR UPDATE;
+  IF fenced_lock.epoch_has_begun() THEN
+    RETURN;
+  END IF;
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'local', true);
+  END IF;
+  UPDATE fenced_lock.floor f SET raised_at = clock_timestamp(), timeline = present,
+      token = CASE WHEN f.timeline COLLATE "C" = present THEN 1::bigint << 32 ELSE 1::bigint << 40 END
+        + greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l),
+          f.token + (extract(epoch FROM clock_timestamp() - f.raised_at) * 1000000)::bigint,
+          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  DELETE FROM fenced_lock.epoch;
+  INSERT INTO fenced_lock.epoch
+    VALUES (pg_postmaster_start_time(), pg_relation_filepath('fenced_lock.epoch'));
+END
+$$;
+
+-- A new installation has given no token. So its first epoch begins without a raise.
+WITH installed AS (
+  INSERT INTO fenced_lock.floor (token, raised_at, timeline)
+    VALUES (0, clock_timestamp(), fenced_lock.timeline()) ON CONFLICT DO NOTHING RETURNING single)
+INSERT INTO fenced_lock.epoch
+  SELECT pg_postmaster_start_time(), pg_relation_filepath('fenced_lock.epoch') FROM installed;
 
 -- Acquires all resources or none. Gives the token, or NULL and the milliseconds until the last
 -- lease in the way ends. If the caller waits, the releases of these leases are notified for 10
 -- seconds.
 --
--- Invariant: the token is above all earlier ones of each resource, also if it was forgotten.
--- Without a first token, it is at least the clock in microseconds. So it also grows over a failover
--- to an asynchronous replica, which lacks the last rows.
+-- Invariant: the token is above all earlier ones of each resource. The floor takes the place of
+-- tokens that were forgotten, or whose commits were lost: see begin_epoch. Without a first token,
+-- the token is at least the clock in microseconds.
 --
 -- clock_timestamp() is read after the wait for the rows. now() would be a time before that wait.
 CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer,
@@ -82,19 +181,20 @@ CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl
 RETURNS TABLE (token bigint, held_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  names CONSTANT text[] COLLATE "C" := resources;
   inserted bigint;
   locked bigint;
   highest bigint;
   busy_until timestamptz;
 BEGIN
   INSERT INTO fenced_lock.lease AS l (resource, token, ends_at)
-    SELECT r COLLATE "C", 0, '-infinity' FROM unnest(resources) r ORDER BY 1 ON CONFLICT DO NOTHING;
+    SELECT r, 0, '-infinity' FROM unnest(names) r ORDER BY 1 ON CONFLICT DO NOTHING;
   GET DIAGNOSTICS inserted = ROW_COUNT;
   -- In one order for all, so that sets which share some resources cannot deadlock over them.
   PERFORM FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
+    WHERE l.resource = ANY (names) ORDER BY l.resource FOR UPDATE;
   GET DIAGNOSTICS locked = ROW_COUNT;
-  IF locked < (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
+  IF locked < (SELECT count(DISTINCT r) FROM unnest(names) r) THEN
     -- Inserting the missing row now, while the other rows are locked, could deadlock.
     RAISE EXCEPTION 'a resource was forgotten during the wait for it: try again'
       USING ERRCODE = 'serialization_failure';
@@ -105,20 +205,32 @@ BEGIN
   IF inserted > 0 AND current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM FROM fenced_lock.floor FOR SHARE;
   END IF;
+  IF NOT fenced_lock.epoch_has_begun() THEN
+    PERFORM fenced_lock.begin_epoch();
+  END IF;
   SELECT greatest(max(l.token), (SELECT f.token FROM fenced_lock.floor f)),
       max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
-    INTO highest, busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (resources);
+    INTO highest, busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (names);
   IF busy_until > clock_timestamp() THEN
+    -- A lease seems to last longer than it was granted for: the clock was set back. Its holder, if
+    -- alive, extends it within that time. So the lease ends after that time from now on.
+    UPDATE fenced_lock.lease l SET ends_at = clock_timestamp() + l.longest_ms * interval '1 ms'
+      WHERE l.resource = ANY (names) AND l.owner IS NOT NULL
+        AND l.ends_at > clock_timestamp() + l.longest_ms * interval '1 ms';
+    IF FOUND THEN
+      SELECT max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
+        INTO busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (names);
+    END IF;
     held_ms := ceil(extract(epoch FROM busy_until - clock_timestamp()) * 1000);
     UPDATE fenced_lock.lease l SET awaited_until = clock_timestamp() + interval '10 s'
-      WHERE waits AND l.resource = ANY (resources)
+      WHERE waits AND l.resource = ANY (names)
         AND (l.awaited_until < clock_timestamp() + interval '5 s') IS NOT FALSE;
   ELSE
     token := greatest(highest + 1,
       coalesce(first_token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
     UPDATE fenced_lock.lease l SET token = acquire.token, owner = acquire.owner,
-        ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
-      WHERE l.resource = ANY (resources);
+        ends_at = clock_timestamp() + ttl_ms * interval '1 ms', longest_ms = ttl_ms
+      WHERE l.resource = ANY (names);
   END IF;
   RETURN NEXT;
 END
@@ -127,11 +239,13 @@ $$;
 -- Locks the rows. Returns whether the owner still holds all of them.
 CREATE OR REPLACE FUNCTION fenced_lock.lock_held(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  names CONSTANT text[] COLLATE "C" := resources;
 BEGIN
   PERFORM FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
-  RETURN (SELECT count(*) = cardinality(resources) FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) AND l.owner = lock_held.owner
+    WHERE l.resource = ANY (names) ORDER BY l.resource FOR UPDATE;
+  RETURN (SELECT count(*) = cardinality(names) FROM fenced_lock.lease l
+    WHERE l.resource = ANY (names) AND l.owner = lock_held.owner COLLATE "C"
       AND l.ends_at > clock_timestamp());
 END
 $$;
@@ -141,13 +255,16 @@ $$;
 CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  names CONSTANT text[] COLLATE "C" := resources;
 BEGIN
-  IF NOT fenced_lock.lock_held(resources, owner) THEN
+  IF NOT fenced_lock.lock_held(names, owner) THEN
     RETURN false;
   END IF;
   UPDATE fenced_lock.lease l
-    SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms')
-    WHERE l.resource = ANY (resources);
+    SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms'),
+      longest_ms = greatest(l.longest_ms, ttl_ms)
+    WHERE l.resource = ANY (names);
   RETURN true;
 END
 $$;
@@ -157,13 +274,14 @@ $$;
 CREATE OR REPLACE FUNCTION fenced_lock.release(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  was_held CONSTANT boolean := fenced_lock.lock_held(resources, owner);
+  names CONSTANT text[] COLLATE "C" := resources;
+  was_held CONSTANT boolean := fenced_lock.lock_held(names, owner);
 BEGIN
   UPDATE fenced_lock.lease l SET owner = NULL, ends_at = least(l.ends_at, clock_timestamp())
-    WHERE l.resource = ANY (resources) AND l.owner = release.owner;
+    WHERE l.resource = ANY (names) AND l.owner = release.owner COLLATE "C";
   IF FOUND THEN
     PERFORM pg_notify('fenced_lock', l.resource) FROM fenced_lock.lease l
-      WHERE l.resource = ANY (resources) AND l.awaited_until > clock_timestamp();
+      WHERE l.resource = ANY (names) AND l.awaited_until > clock_timestamp();
   END IF;
   RETURN was_held;
 END
@@ -174,6 +292,9 @@ $$;
 CREATE OR REPLACE FUNCTION fenced_lock.raise_floor(every_ms bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF NOT fenced_lock.epoch_has_begun() THEN
+    PERFORM fenced_lock.begin_epoch();
+  END IF;
   UPDATE fenced_lock.floor f SET raised_at = clock_timestamp(),
       token = greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l))
     -- A time in the future comes from a clock that was set back.

@@ -11,7 +11,10 @@ export interface Runtime {
    * validity.
    */
   nowMs(): number;
-  /** Milliseconds since 1970, which may jump: for first tokens, enqueue times and reports. */
+  /**
+   * Milliseconds since 1970, which may jump: for first tokens, enqueue times, reports, and
+   * extensions by other processes.
+   */
   wallClockMs(): number;
   /** A number from 0 up to but not including 1. */
   random(): number;

@@ -29,8 +29,8 @@ export interface S3LockConfig {
  * nothing else. An object for each resource holds the lease and the last token.
  *
  * Promised: tokens grow while the objects stay. If an object is removed, that also rests on the
- * clocks of the clients. No two clocks are compared: a client takes over only after it has seen the
- * same version for the whole TTL.
+ * clocks of the clients. A client takes over only after it has seen the same version for the
+ * whole TTL, by its own clock.
  *
  * Not promised: an order among waiters. The objects of a set are taken one after the other.
  */

@@ -3,7 +3,7 @@ import { Observations } from './observations.js';
 
 test('a process that reads the locks of 10,000 crashed holders takes over all of them', () => {
   const observations = new Observations();
-  const held = { owner: 'a', ttlMs: 10_000 };
+  const held = { owner: 'a', ttlMs: 10_000, endsAtMs: 0 };
   const remaining = (nowMs: number): number[] =>
     Array.from({ length: 10_000 }, (_, at) =>
       observations.remainingMs({ resource: `${at}`, version: 'v', token: 1n, held }, nowMs),

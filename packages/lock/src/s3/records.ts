@@ -37,6 +37,11 @@ export interface Held {
   readonly owner: string;
   /** Length of the lease in milliseconds. It began before this version was written. */
   readonly ttlMs: number;
+  /**
+   * The end of the lease by the wall clock of its writer, in milliseconds since 1970. Only an
+   * extension by another process compares it.
+   */
+  readonly endsAtMs: number;
 }
 
 const FREE = '{}';
@@ -110,8 +115,9 @@ function parse(key: string, body: string): Held | null {
   } catch {
     // Refused below.
   }
-  const { owner, ttlMs } = fields;
-  if (typeof owner === 'string' && typeof ttlMs === 'number' && ttlMs > 0) return { owner, ttlMs };
+  const { owner, ttlMs, endsAtMs = 0 } = fields;
+  if (typeof owner === 'string' && typeof ttlMs === 'number' && ttlMs > 0)
+    return { owner, ttlMs, endsAtMs: Number(endsAtMs) };
   throw new Error(
     `the object is no lock record, so another program wrote it: choose another keyPrefix key=${key}`,
   );

@@ -99,12 +99,12 @@ export class S3Transport implements LockTransport {
     const owner = this.#runtime.uniqueId();
     const token = this.#nextToken(found);
     const startedMs = this.#runtime.nowMs();
+    const held = { owner, ttlMs, endsAtMs: this.#runtime.wallClockMs() + ttlMs };
     const records: LockRecord[] = [];
     try {
       // One after the other, in the order of the names: of two sets that share some, one gets all.
       for (const record of found) {
-        const next = { token, held: { owner, ttlMs } };
-        records.push(await this.#records.replace(record, next, signal));
+        records.push(await this.#records.replace(record, { token, held }, signal));
       }
     } catch (error) {
       if (!isRefused(error)) {
@@ -141,10 +141,16 @@ export class S3Transport implements LockTransport {
         const records = known ?? (await this.#ownRecords(lock, limit.signal));
         if (records.length < lock.resources.length) return null;
         const startedMs = this.#runtime.nowMs();
+        const startedAtMs = this.#runtime.wallClockMs();
+        // The holder knows by its monotonic clock that its lease is not over. Another process has
+        // only the record. The object stays for ever, and nobody may have asked for the lock since.
+        const isOver = ({ held }: LockRecord): boolean => !held || held.endsAtMs <= startedAtMs;
+        if (lock.records === null && records.some(isOver)) return null;
         // Invariant: a new version is good for at least as long as the one that it replaces.
         const longer = (before: Held): Held => ({
           owner: lock.owner,
           ttlMs: Math.max(ttlMs, before.ttlMs),
+          endsAtMs: Math.max(startedAtMs + ttlMs, before.endsAtMs),
         });
         const extended = await this.#replaceAll(records, longer, limit.signal);
         if (extended.length === records.length)

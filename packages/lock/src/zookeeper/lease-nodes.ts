@@ -103,11 +103,18 @@ export class LeaseNodes {
     this.#expiry.onLeaderTime(stat.mtimeMs);
   }
 
-  /** @returns false if this owner does not hold all of them any more */
+  /**
+   * @param by the holder knows by its monotonic clock that its lease is not over. Another process
+   *   has only the record, which stays until somebody asks for the lock. So the time of the
+   *   extension decides, by the clock of the leader, which also wrote the time in the record.
+   * @returns false if this owner does not hold all of them any more, or if another process came
+   *   after the end
+   */
   async extend(
     resources: readonly string[],
     owner: string,
     ttlMs: number,
+    by: 'holder' | 'other',
     signal: AbortSignal,
   ): Promise<boolean> {
     const { session } = this.#ensemble;
@@ -126,8 +133,9 @@ export class LeaseNodes {
         setData(this.#paths.lease(name), text, records[at]?.version ?? -1),
       ]);
       try {
-        await session.request(transaction(operations), signal);
-        return true;
+        const results = await session.request(transaction(operations), signal);
+        const { mtimeMs } = results.at(-1) as Stat;
+        return by === 'holder' || records.every((record) => mtimeMs < record.mtimeMs + record.ttlMs);
       } catch (error) {
         if (!isRefusal(error, CODE.noNode, CODE.badVersion)) throw error;
       }

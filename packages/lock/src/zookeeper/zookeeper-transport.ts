@@ -3,6 +3,7 @@ import { deadlineOf, nodeTimeoutMs } from '../core/validity.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
+  LockHandle,
   LockTransport,
   ReleaseOutcome,
   Waiter,
@@ -94,11 +95,19 @@ export class ZooKeeperTransport implements LockTransport {
   }
 
   extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    return this.#extend({ resources, owner }, ttlMs, 'other');
+  }
+
+  #extend(
+    { resources, owner }: Pick<LockHandle, 'resources' | 'owner'>,
+    ttlMs: number,
+    by: 'holder' | 'other',
+  ): Promise<number> {
     const { server } = this.#ensemble;
     return server.extended(this, { resources, owner }, () =>
       this.#ensemble.insist(nodeTimeoutMs(ttlMs), async (signal) => {
         const startedMs = this.#runtime.nowMs();
-        const isHeld = await this.#nodes.extend(resources, owner, ttlMs, signal);
+        const isHeld = await this.#nodes.extend(resources, owner, ttlMs, by, signal);
         return isHeld ? deadlineOf(startedMs, ttlMs) : null;
       }),
     );
@@ -145,7 +154,8 @@ export class ZooKeeperTransport implements LockTransport {
         const deadlineMs = deadlineOf(acquisition.startedMs ?? 0, ttlMs);
         const { czxid: token } = tried;
         if (token <= TOKEN_MAX) {
-          return server.granted(this, { resources, token, deadlineMs, owner });
+          const extend = (forMs: number) => this.#extend({ resources, owner }, forMs, 'holder');
+          return server.granted(this, { resources, token, deadlineMs, owner, extend });
         }
         void this.release(resources, owner);
         return server.failure('token-exhausted', { answer: 'token-exhausted' });

@@ -1,6 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import { type Runtime, sleep } from '../../runtime/runtime.js';
 import type { ChannelListener, DatabaseClient, Value } from '../client.js';
+import { FurtherConnection, type PostgresClient } from './further-connection.js';
 
 /** The part of a `pg.Pool`'s connection that LISTEN needs. */
 export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
@@ -12,6 +13,10 @@ export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
 export interface PostgresPool {
   /** If the pool has only one connection, none is kept for LISTEN. */
   readonly options?: { readonly max?: number };
+  readonly totalCount?: number;
+  readonly idleCount?: number;
+  /** Opens a connection beside the pool, for extensions while all of the pool are in use. */
+  readonly Client?: new (options: never) => PostgresClient;
   connect(lend: (error: Error | undefined, connection?: PostgresConnection) => void): void;
   query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
 }
@@ -25,10 +30,15 @@ const RETRY_MS = 1_000;
 export class PgAdapter implements DatabaseClient {
   readonly #pool: PostgresPool;
   readonly #runtime: Runtime;
+  readonly #further: FurtherConnection | null;
 
   constructor(pool: PostgresPool, runtime: Runtime) {
     this.#pool = pool;
     this.#runtime = runtime;
+    const { Client, options } = pool;
+    this.#further = Client
+      ? new FurtherConnection(() => new Client(options as never), runtime)
+      : null;
   }
 
   get connections(): number {
@@ -36,9 +46,13 @@ export class PgAdapter implements DatabaseClient {
   }
 
   async query(text: string, values?: Value[]): Promise<unknown[][]> {
-    const result = await this.#pool.query(text, values);
-    const { rows } = Array.isArray(result) ? result.at(-1) : result;
-    return rows.map((row: object) => Object.values(row));
+    return rowsOf(await this.#pool.query(text, values));
+  }
+
+  async queryAtOnce(text: string, values: Value[]): Promise<unknown[][]> {
+    const { totalCount = 0, idleCount = 1 } = this.#pool;
+    const isFull = idleCount === 0 && totalCount >= this.connections;
+    return rowsOf(await (isFull && this.#further ? this.#further : this.#pool).query(text, values));
   }
 
   listen(channel: string, listener: ChannelListener): (() => void) | null {
@@ -102,4 +116,10 @@ export class PgAdapter implements DatabaseClient {
       });
     });
   }
+}
+
+/** @param result an array, if there were several statements */
+function rowsOf(result: { readonly rows: unknown[] }): unknown[][] {
+  const { rows } = Array.isArray(result) ? result.at(-1) : result;
+  return rows.map((row: object) => Object.values(row));
 }

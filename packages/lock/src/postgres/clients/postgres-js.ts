@@ -42,6 +42,11 @@ export class PostgresJsAdapter implements DatabaseClient {
     return Array.from(rows, (row) => Object.values(row).map((value) => value ?? null));
   }
 
+  /** postgres.js cannot open a further connection for one statement, so this waits for one. */
+  queryAtOnce(text: string, values: Value[]): Promise<unknown[][]> {
+    return this.query(text, values);
+  }
+
   /**
    * Listens until the owner's `sql.end()`. After a reconnection, `unlisten` of postgres.js has no
    * effect, and its connection stays open anyway.
