@@ -73,7 +73,8 @@ export async function sendUntilResolved(
     const read = await readBack(requests, key);
     // A refusal alone proves nothing: a proxy that sent the write twice passes on the second reply.
     isDoubtful ||= 'error' in read && reply.meaning === 'refused';
-    const outcome = 'error' in read ? 'pending' : resolveOutcome(write, read.seen, isDoubtful);
+    const evidence = isDoubtful ? 'doubtful' : 'refused';
+    const outcome = 'error' in read ? 'pending' : resolveOutcome(write, read.seen, evidence);
     switch (outcome) {
       case 'applied':
         return { applied: true, version: read.seen?.version ?? null };
