@@ -168,6 +168,7 @@ const IS_IGNORED = {
 
 const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
 const RACERS = 8;
+const LAST_MODIFIED = 'Fri, 27 Nov 2026 00:00:00 GMT';
 
 /** A server that keeps objects in memory. Without a fault, it keeps all conditions. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
@@ -269,7 +270,7 @@ class InMemory {
     const isOurs = unzips && body[0] === 0x1f;
     return {
       status: 200,
-      headers: { ...headers, ...(etag && { etag }) },
+      headers: { ...headers, ...(etag && { etag }), 'last-modified': LAST_MODIFIED },
       body: isOurs ? gunzipSync(body) : body,
     };
   }

@@ -88,7 +88,7 @@ export class FencedS3 {
     );
     const uploads = new Uploads(requests);
     this.#settings = settings;
-    this.#objects = new Objects(requests);
+    this.#objects = new Objects(requests, runtime);
     this.#reader = new Reader(this.#objects, settings);
     const { probePrefix: prefix, certificateMaxAgeDays } = settings;
     this.#prober = new Prober({ requests, uploads, runtime, prefix }, certificateMaxAgeDays);

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, getFips } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import type { VersionIds } from '../../core/capabilities.js';
 import type { Meaning } from '../../core/classify.js';
@@ -43,6 +43,8 @@ export type WriteReply =
       readonly meaning: 'applied';
       /** Undefined if the reply had no ETag. */
       readonly version: string | undefined;
+      /** True if the ETag is a digest of the bytes that were sent: see `isDigestOf`. */
+      readonly isOfBytes: boolean;
       /** Undefined for a reply that does not show whether the bucket keeps versions. */
       readonly versionIds: VersionIds | undefined;
       readonly answered: string;
@@ -83,14 +85,37 @@ export function conditionInput(
   return ifMatch === null ? { IfNoneMatch: '*' } : { IfMatch: ifMatch };
 }
 
+/** @param content the body that was sent */
 export function asWriteReply(
   reply: Reply<{ readonly ETag?: string | undefined; readonly VersionId?: string | undefined }>,
+  content?: Content,
 ): WriteReply {
   const { answered } = reply;
   if (!reply.ok) return { meaning: reply.meaning, error: reply.error, answered };
   const { ETag, VersionId } = reply.output;
   const versionIds = VersionId === undefined ? 'none' : VersionId === 'null' ? 'null' : 'new';
-  return { meaning: 'applied', version: bareEtag(ETag), versionIds, answered };
+  const version = bareEtag(ETag);
+  return {
+    meaning: 'applied',
+    version,
+    isOfBytes: isDigestOf(version, content),
+    versionIds,
+    answered,
+  };
+}
+
+/** Hashing a larger body takes longer than the read that decides instead. */
+const DIGESTED_BYTES_MAX = 2 ** 20;
+
+/**
+ * True if the ETag is the MD5 of the bytes. Most servers make the ETag of a single PUT like that,
+ * but not under encryption by KMS, nor for an upload. Bytes with a stamp are unique. So such a
+ * reply is about this write, even if a proxy passes on the replies of a connection in disorder.
+ */
+function isDigestOf(version: string | undefined, content: Content | undefined): boolean {
+  if (!(content instanceof Uint8Array) || content.length > DIGESTED_BYTES_MAX) return false;
+  // FIPS 140 does not allow MD5.
+  return getFips() === 0 && version === createHash('md5').update(content).digest('hex');
 }
 
 /** An ETag without its quotes, and without the `W/` that a compressing proxy puts before it. */
