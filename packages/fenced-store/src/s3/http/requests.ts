@@ -281,7 +281,7 @@ export class Requests {
       return command;
     };
     const reply = await this.sender.once({ operation: 'put', key, command, bytes, ...options });
-    return asWriteReply(reply, content);
+    return asWriteReply(reply, put.stored.layout === 'gzip' ? content : undefined);
   }
 
   /** Removes an object, and leaves no tombstone. Only for objects of a probe, without tokens. */

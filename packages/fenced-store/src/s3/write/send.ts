@@ -1,4 +1,4 @@
-import type { VersionIds } from '../../core/capabilities.js';
+import type { VersionIds, WriteEncryption } from '../../core/capabilities.js';
 import { classify } from '../../core/classify.js';
 import { OutcomeUnknownError } from '../../core/errors.js';
 import { type ConditionalWrite, resolveOutcome } from '../../core/resolve.js';
@@ -31,13 +31,14 @@ export type UntilResolved = (sendOnce: (put: Put) => Promise<WriteReply>) => Pro
 
 /**
  * The outcome of a write: applied, or lost to the object `seen`. `version` is null if other writes
- * have replaced the applied one. `versionIds` is known from a reply only, not from reading back.
+ * have replaced the applied one. The other facts are known from a reply only.
  */
 export type SendResult =
   | {
       readonly applied: true;
       readonly version: string | null;
       readonly versionIds?: VersionIds | undefined;
+      readonly encryption?: WriteEncryption | undefined;
     }
   | { readonly applied: false; readonly seen: Stored | null };
 
@@ -51,9 +52,8 @@ export type SendResult =
  *
  * Invariant: a call names a base by one write id only, unless another write has replaced that base.
  * So an edit cannot be applied twice. If the server refuses the write although the base is stored,
- * a copy of it may be on its way, and would be applied after "nothing was written". So the same
- * write is sent again, also after the server was asked what it enforces; then the outcome is
- * unknown.
+ * a copy of it may be on its way, and be applied later. So the same write is sent again, once more
+ * after the server was asked what it enforces. Then the outcome is unknown.
  *
  * If the base was read too long ago, it is read again before anything is sent: so the object's
  * history still reaches it afterwards.
@@ -84,9 +84,9 @@ export async function sendUntilResolved(
   for (;;) {
     if (signal?.aborted) throw isDoubtful ? unknown(signal.reason) : signal.reason;
     const reply = await write.send();
-    const versionIds = 'versionIds' in reply ? reply.versionIds : undefined;
+    const { versionIds, encryption } = 'versionIds' in reply ? reply : {};
     if ('versionIds' in reply && reply.isOfBytes && reply.version !== undefined)
-      return { applied: true, version: reply.version, versionIds };
+      return { applied: true, version: reply.version, versionIds, encryption };
     isDoubtful ||= DOUBTFUL.has(reply.meaning);
     const error = 'error' in reply ? reply.error : undefined;
     if (!isDoubtful && reply.meaning !== 'refused' && reply.meaning !== 'unreachable') {
@@ -100,9 +100,9 @@ export async function sendUntilResolved(
     const outcome = 'error' in read ? 'pending' : resolveOutcome(write, read.seen, evidence);
     switch (outcome) {
       case 'applied':
-        return { applied: true, version: read.seen?.version ?? null, versionIds };
+        return { applied: true, version: read.seen?.version ?? null, versionIds, encryption };
       case 'replaced':
-        return { applied: true, version: null, versionIds };
+        return { applied: true, version: null, versionIds, encryption };
       case 'lost':
         return { applied: false, seen: read.seen };
       case 'unknown':

@@ -7,6 +7,7 @@ import { writeStamp } from '../codec/encode.js';
 import type { Content, Put, WriteReply } from '../http/put.js';
 import type { Written } from '../options.js';
 import { PROBED_BYTES, type WritePath } from '../probe/probe-paths.js';
+import { checkLayout } from '../probe/prober.js';
 import { backoffMs } from '../runtime.js';
 import type { Payload } from './body-source.js';
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
@@ -22,6 +23,8 @@ interface Basis extends Found {
   readonly readAtMs: number;
   readonly capabilities: StoreCapabilities;
 }
+
+type AppliedResult = Extract<SendResult, { readonly applied: true }>;
 
 /** An applied write, and the object that was read before. */
 interface Applied<Read> {
@@ -76,7 +79,10 @@ export class Writer {
       const put = this.#conditionalPut(call, request, base, capabilities);
       const basis = { base, readAtMs, capabilities };
       const result = await this.#send(put, basis, payload, call).finally(release);
-      if (result.applied) return { written: this.#applied(put, result, capabilities), found };
+      if (result.applied) {
+        await this.#checkVerdict(call, put, result, basis);
+        return { written: this.#applied(put, result), found };
+      }
 
       objects.lastSeen.noteRead(key, base?.token ?? 0n, result.seen);
       objects.lastSeen.forgetBase(key);
@@ -91,11 +97,12 @@ export class Writer {
     { key, token }: WriteCall,
     { state, layout, headers, preserved, bodyBytes }: WriteRequest,
     base: Stored | null,
-    { etagForm }: StoreCapabilities,
+    { etagForm, encryption: distinguishing }: StoreCapabilities,
   ): Put {
     const writeId = this.#services.runtime.writeId();
     const stored = { token, writeId, state, layout, before: historyAfter(base), bodyBytes };
-    return { key, ifMatch: base && etagHeader(base.version, etagForm), stored, headers, preserved };
+    const ifMatch = base && etagHeader(base.version, etagForm);
+    return { key, ifMatch, stored, headers, preserved, distinguishing };
   }
 
   /**
@@ -116,8 +123,9 @@ export class Writer {
     let { ifMatch } = put;
     const renew = async (): Promise<void> => {
       prober.forget(capabilities);
-      const { etagForm } = await prober.capabilities({ signal });
-      ifMatch = base && etagHeader(base.version, etagForm);
+      const renewed = await prober.capabilities({ signal });
+      checkLayout(stored.layout, renewed);
+      ifMatch = base && etagHeader(base.version, renewed.etagForm);
       const path = pathOf(payload);
       if (path !== null) await prober.require(path, stored.layout, signal);
     };
@@ -168,19 +176,44 @@ export class Writer {
     return encoded;
   }
 
-  #applied(
-    { key, stored }: Put,
-    { version, versionIds }: Extract<SendResult, { readonly applied: true }>,
-    capabilities: StoreCapabilities,
-  ): Written {
-    const { objects, prober } = this.#services;
+  #applied({ key, stored }: Put, { version }: AppliedResult): Written {
     const { token, writeId } = stored;
-    objects.lastSeen.noteWrite(key, token, version === null ? null : { ...stored, version });
-    // Versioning of the bucket was switched on or off, which changes what some servers enforce.
-    // This write was applied. The next one probes the server again.
-    if (versionIds !== undefined && versionIds !== capabilities.versionIds)
-      prober.forget(capabilities);
+    const base = version === null ? null : { ...stored, version };
+    this.#services.objects.lastSeen.noteWrite(key, token, base);
     return { token, writeId, version };
+  }
+
+  /**
+   * Compares the reply with the facts on which the verdict about this server rests. Versioning may
+   * have been switched on or off, which changes what some servers enforce. Or bytes without a token
+   * were encrypted in another way, which changes how ETags are made. Then the certificate is
+   * withdrawn, and the server is asked again. If it has become unsafe, it may have ignored the
+   * condition of this write, too.
+   *
+   * @throws {OutcomeUnknownError} if the server is unsafe now, or does not answer.
+   */
+  async #checkVerdict(
+    { signal }: WriteCall,
+    { key, stored: { token, writeId, layout }, preserved }: Put,
+    { versionIds, encryption }: AppliedResult,
+    { base, capabilities }: Basis,
+  ): Promise<void> {
+    const { prober, unsettled } = this.#services;
+    const isVersioned = versionIds !== undefined && versionIds !== capabilities.versionIds;
+    const isEncrypted =
+      layout === 'plain' &&
+      versionIds !== undefined &&
+      preserved?.input.ServerSideEncryption === undefined &&
+      encryption?.algorithm !== capabilities.encryption?.algorithm;
+    if (!isVersioned && !isEncrypted) return;
+    try {
+      await prober.withdraw(capabilities);
+      await prober.capabilities({ signal });
+    } catch (cause) {
+      unsettled.add({ key, token, writeId, base });
+      const facts = { resource: key, writeId, store: 's3', canSettle: true } as const;
+      throw new OutcomeUnknownError(facts, { cause });
+    }
   }
 }
 
