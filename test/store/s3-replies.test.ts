@@ -64,3 +64,28 @@ test('in the layout plain, a server whose ETags change withdraws its certificate
   for (const by of [store, make()])
     await expect(by.put('k', 'same', { token: 6 })).rejects.toThrow(UnsupportedByStoreError);
 });
+
+test('a write that was sent twice is applied if the second copy meets a fault, and only then', async () => {
+  const objects = inMemory({});
+  let copies = 1;
+  let fault: Answer | undefined;
+  await using server = await ScriptedServer.start(async (asked) => {
+    const isOurs = asked.method === 'PUT' && asked.path.startsWith('/bucket/k');
+    if (!isOurs || !fault) return objects(asked);
+    if (copies === 2) await objects(asked);
+    return fault;
+  });
+  const store = storeOf(server);
+  await store.put('k', '1', { token: 1 });
+  for (const status of [302, 400, 403, 404, 405, 413, 501]) {
+    fault = { status, body: '<Error><Code>Refused</Code></Error>' };
+    copies = 2;
+    const { writeId } = await store.update('k', { token: 1 }, (old) => `${old?.body}2`);
+    expect(await store.get('k')).toMatchObject({ writeId });
+    copies = 1;
+    await expect(store.put('k', 'x', { token: 1 })).rejects.toMatchObject({
+      code: expect.stringMatching(/^(store-setup|unsupported)$/),
+    });
+    expect(await store.get('k')).toMatchObject({ writeId });
+  }
+});

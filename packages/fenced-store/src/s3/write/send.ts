@@ -1,7 +1,7 @@
 import type { VersionIds, WriteEncryption } from '../../core/capabilities.js';
 import { classify } from '../../core/classify.js';
-import { OutcomeUnknownError } from '../../core/errors.js';
-import { type ConditionalWrite, resolveOutcome } from '../../core/resolve.js';
+import { OutcomeUnknownError, StoreUnavailableError } from '../../core/errors.js';
+import { type ConditionalWrite, type Outcome, resolveOutcome } from '../../core/resolve.js';
 import type { Stored } from '../../core/stored.js';
 import { factsOf } from '../http/explain.js';
 import type { Put, WriteReply } from '../http/put.js';
@@ -45,6 +45,9 @@ export type SendResult =
 /**
  * Sends one write until its outcome is certain.
  *
+ * A fault of the set-up or of the request says that nothing was applied. It is believed if one read
+ * does not show the write. A first copy that is still on its way then would make it wrong.
+ *
  * Only a success with the digest of the sent bytes is believed at once: another one may be the
  * reply to another request. After any other reply, the object is read back, and `resolveOutcome`
  * decides. While the object is as before, the write is sent again under the same condition. If an
@@ -83,67 +86,95 @@ export async function sendUntilResolved(
   let isDoubtful = false;
   for (;;) {
     if (signal?.aborted) throw isDoubtful ? unknown(signal.reason) : signal.reason;
-    const reply = await write.send();
+    const { reply, read, outcome, ...after } = await attempt(requests, write, isDoubtful);
     const { versionIds, encryption } = 'versionIds' in reply ? reply : {};
-    if ('versionIds' in reply && reply.isOfBytes && reply.version !== undefined)
-      return { applied: true, version: reply.version, versionIds, encryption };
-    isDoubtful ||= DOUBTFUL.has(reply.meaning);
     const error = 'error' in reply ? reply.error : undefined;
-    if (!isDoubtful && reply.meaning !== 'refused' && reply.meaning !== 'unreachable') {
-      signal?.throwIfAborted();
-      throw error;
-    }
-    const read = await readBack(requests, key);
-    // A refusal alone proves nothing: a proxy that sent the write twice passes on the second reply.
-    isDoubtful ||= 'error' in read && reply.meaning === 'refused';
-    const evidence = isDoubtful ? 'doubtful' : 'refused';
-    const outcome = 'error' in read ? 'pending' : resolveOutcome(write, read.seen, evidence);
+    isDoubtful = after.isDoubtful;
     switch (outcome) {
       case 'applied':
-        return { applied: true, version: read.seen?.version ?? null, versionIds, encryption };
-      case 'replaced':
-        return { applied: true, version: null, versionIds, encryption };
+      case 'replaced': {
+        const seen = outcome === 'applied' ? read.seen : null;
+        const version = read.isNeeded ? (seen?.version ?? null) : (reply.version ?? null);
+        return { applied: true, version, versionIds, encryption };
+      }
       case 'lost':
         return { applied: false, seen: read.seen };
+      case 'fault':
+        signal?.throwIfAborted();
+        throw error;
       case 'unknown':
         throw unknown(signal?.aborted ? signal.reason : error);
-      case 'pending':
-        // Refused although the base is stored: perhaps because of another copy.
-        isDoubtful ||= reply.meaning === 'refused';
-        break;
     }
     // Sends the same write again, unless that was the last attempt.
     const isThrottled = reply.meaning === 'throttled' || read.isThrottled;
     // The top of the loop handles an abort.
     if (!(await retries.next(isThrottled, signal).catch(() => true))) {
-      if (reply.meaning === 'refused' && !('error' in read) && !isRenewed) {
-        isRenewed = true;
-        retries = new Retries(runtime, SENDS_MAX);
-        await write.renew().catch((cause: unknown) => {
-          throw unknown(cause);
-        });
-      } else if (isDoubtful) throw unknown(error);
-      else throw 'error' in read ? read.error : error;
+      const isUnchanged = reply.meaning === 'refused' && read.error === undefined;
+      if (!isUnchanged || isRenewed) throw isDoubtful ? unknown(error) : (read.error ?? error);
+      isRenewed = true;
+      retries = new Retries(runtime, SENDS_MAX);
+      await write.renew().catch((cause: unknown) => {
+        throw unknown(cause);
+      });
     }
     requests.sender.publishRetry(key, retries.made, reply);
   }
 }
 
+/** One sending of a write, and the read after it. */
+interface Attempt {
+  readonly reply: WriteReply;
+  readonly read: ReadBack;
+  /** `fault`: the set-up or the request is wrong, and nothing was applied. */
+  readonly outcome: Outcome | 'fault';
+  /** True if the write may have been applied, or may still be applied later. */
+  readonly isDoubtful: boolean;
+}
+
+/** @param wasDoubtful whether an earlier sending may have been, or may be applied */
+async function attempt(requests: Requests, write: Sending, wasDoubtful: boolean): Promise<Attempt> {
+  const reply = await write.send();
+  const { meaning } = reply;
+  if ('versionIds' in reply && reply.isOfBytes)
+    return { reply, read: UNREAD, outcome: 'applied', isDoubtful: false };
+  const isRefused = meaning === 'refused';
+  let isDoubtful = wasDoubtful || DOUBTFUL.has(meaning);
+  const isFault = !isDoubtful && !isRefused && meaning !== 'unreachable';
+  // Nothing of this was sent.
+  if (isFault && meaning === 'client') return { reply, read: UNREAD, outcome: 'fault', isDoubtful };
+  const read = await readBack(requests, write.key);
+  // An error that says "nothing was applied" proves nothing alone: a proxy that sent the write twice
+  // passes on the second reply.
+  isDoubtful ||=
+    read.error !== undefined &&
+    (isRefused || (isFault && read.error instanceof StoreUnavailableError));
+  const evidence = isDoubtful ? 'doubtful' : 'refused';
+  const found = read.error === undefined ? resolveOutcome(write, read.seen, evidence) : 'pending';
+  const isFound = found === 'applied' || found === 'replaced' || found === 'unknown';
+  const outcome = isFault && !isDoubtful && !isFound ? 'fault' : found;
+  // Refused although the base is stored: perhaps because of another copy.
+  return { reply, read, outcome, isDoubtful: isDoubtful || (isRefused && found === 'pending') };
+}
+
 interface ReadBack {
+  /** False if the reply to the write decided. */
+  readonly isNeeded: boolean;
   readonly seen: Stored | null;
   readonly isThrottled: boolean;
   /** Set if the read failed. */
   readonly error?: unknown;
 }
 
+const UNREAD: ReadBack = { isNeeded: false, seen: null, isThrottled: false };
+
 async function readBack(requests: Requests, key: string): Promise<ReadBack> {
   try {
     // Not patient: the loop of `sendUntilResolved` waits for a server that throttles.
     const head = await requests.head(key, undefined, false);
-    return { seen: head?.stored ?? null, isThrottled: false };
+    return { isNeeded: true, seen: head?.stored ?? null, isThrottled: false };
   } catch (error) {
     const { cause } = error as { readonly cause?: unknown };
     const meaning = classify({ operation: 'head', sent: 'yes', ...factsOf(cause) });
-    return { seen: null, isThrottled: meaning === 'throttled', error };
+    return { isNeeded: true, seen: null, isThrottled: meaning === 'throttled', error };
   }
 }
