@@ -5,6 +5,7 @@ import { crashes } from './crashes.js';
 import { everyPoint } from './every-point.js';
 import { aborts, faults } from './harness/faults.js';
 import { openStage, type Stage } from './harness/stage.js';
+import { misleadingReplies } from './misleading.js';
 import { operations } from './operations.js';
 import { properties } from './properties.js';
 import { streams, uploads } from './streams.js';
@@ -27,6 +28,7 @@ describe.each([...servers, 'memory' as const])('on %s', (server) => {
   // These need versions, tags, ACLs and policies.
   if (server !== 'memory') describe('what is in the bucket', () => bucketOperations(staged));
   describe('replies that get lost', () => faults(staged));
+  describe('replies that mislead', () => misleadingReplies(staged));
   describe('calls that are given up', () => aborts(staged));
   describe('every point of every operation', () => everyPoint(staged));
   describe('streams', () => streams(staged));

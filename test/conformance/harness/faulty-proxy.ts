@@ -21,6 +21,13 @@ import type { AddressInfo } from 'node:net';
  * - `replayed`: forwarded twice, as by a proxy after a broken connection; the second reply counts.
  * - `doubled`: forwarded twice; the first reply counts.
  * - `late`: the connection is cut, and the request arrives when `deliverLate` is called.
+ *
+ * These mislead the client, so they need a history of their own:
+ *
+ * - `shifted`: forwarded, and answered with the reply to the write before it.
+ * - `past`: not forwarded, and answered with the first reply to such a request, as by a cache.
+ * - `conflict`: not forwarded, and answered 409, as by AWS beside another copy of the request.
+ * - `late-conflict`: the same, and the request arrives when `deliverLate` is called.
  */
 export const FAULTS = [
   'pass',
@@ -35,7 +42,7 @@ export const FAULTS = [
   'doubled',
   'late',
 ] as const;
-export type Fault = (typeof FAULTS)[number];
+export type Fault = (typeof FAULTS)[number] | 'shifted' | 'past' | 'conflict' | 'late-conflict';
 
 interface Answer {
   readonly status: number;
@@ -49,17 +56,28 @@ const ERROR_IN_200: Answer = {
   headers: ['content-type', 'application/xml'],
   body: Buffer.from('<?xml version="1.0"?>\n<Error><Code>InternalError</Code></Error>'),
 };
-const NOT_FORWARDED: readonly Fault[] = ['late', 'cut-before', 'error-not-applied'];
+const CONFLICT: Answer = {
+  status: 409,
+  headers: ['content-type', 'application/xml'],
+  body: Buffer.from('<Error><Code>ConditionalRequestConflict</Code></Error>'),
+};
+const NOT_FORWARDED: readonly Fault[] = [
+  ...(['late', 'cut-before', 'error-not-applied'] as const),
+  ...(['past', 'conflict', 'late-conflict'] as const),
+];
 const NOT_ANSWERED: readonly Fault[] = ['late', 'cut-before', 'reply-lost'];
 
 /**
  * A reverse proxy before a real S3 server. It applies the next fault of its list to each request.
  */
 export class FaultyProxy implements AsyncDisposable {
-  /** The faults of the next requests, first to last. `of` says which requests count. */
+  /**
+   * The faults of the next requests, first to last. `of` says which requests count. Those of a
+   * probe never do.
+   */
   readonly faults: Fault[] = [];
   /** Which requests meet with the faults: only writes, or every one. */
-  of: 'PUT' | 'all' = 'PUT';
+  of: 'PUT' | 'HEAD' | 'all' = 'PUT';
   /** All requests of the clients. */
   readonly seen: string[] = [];
   /** Answers HEAD with 500, so that nothing can be read back. */
@@ -69,6 +87,9 @@ export class FaultyProxy implements AsyncDisposable {
   readonly #upstream: URL;
   readonly #server: Server;
   readonly #late: (() => Promise<Answer>)[] = [];
+  /** The first reply to each kind of request, and the latest reply to a write. */
+  readonly #first = new Map<string, Answer>();
+  #latestWrite = SERVER_ERROR;
 
   private constructor(upstream: string) {
     this.#upstream = new URL(upstream);
@@ -96,6 +117,7 @@ export class FaultyProxy implements AsyncDisposable {
     this.faults.length = 0;
     this.of = 'PUT';
     this.#late.length = 0;
+    this.#first.clear();
     this.meanwhile = undefined;
     this.seen.length = 0;
     this.failsHeads = false;
@@ -125,10 +147,16 @@ export class FaultyProxy implements AsyncDisposable {
     const { method = '' } = incoming;
     if (method === 'HEAD' && this.failsHeads) return reply(outgoing, method, SERVER_ERROR);
     this.seen.push(method);
-    const isMet = this.of === 'all' || method === this.of;
+    const isProbe = incoming.url?.includes('/.fenced-probe/');
+    const isMet = !isProbe && (this.of === 'all' || method === this.of);
     const fault = (isMet ? this.faults.shift() : undefined) ?? 'pass';
     let answer = NOT_FORWARDED.includes(fault) ? SERVER_ERROR : await forward();
-    if (fault === 'late') this.#late.push(forward);
+    if (fault === 'shifted') answer = this.#latestWrite;
+    if (fault === 'past') answer = this.#first.get(method) ?? answer;
+    if (fault === 'conflict' || fault === 'late-conflict') answer = CONFLICT;
+    if (fault === 'late' || fault === 'late-conflict') this.#late.push(forward);
+    if (fault === 'pass' && !this.#first.has(method)) this.#first.set(method, answer);
+    if (fault === 'pass' && method === 'PUT') this.#latestWrite = answer;
     if (fault === 'replayed') answer = await forward();
     if (fault === 'doubled') await forward();
     if (fault === 'error-applied') answer = SERVER_ERROR;

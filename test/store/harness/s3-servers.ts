@@ -113,6 +113,8 @@ export interface Betrayal {
    * the last KiB (`tail`). `none`: there are none. `new`: each write has its own.
    */
   readonly etags?: 'none' | 'length' | 'clock' | 'tail' | 'new';
+  /** The default encryption of the bucket. Under `aws:kms`, each write has an ETag of its own. */
+  readonly encryption?: 'aws:kms' | 'AES256';
   /** Uses the digest as ETag of completed uploads, or of all bodies above 2 MiB. */
   readonly digests?: 'uploads' | 'large';
   /** Answers writes without an ETag. */
@@ -168,6 +170,8 @@ const IS_IGNORED = {
 
 const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
 const RACERS = 8;
+const ENCRYPTION = 'x-amz-server-side-encryption';
+const LAST_MODIFIED = 'Fri, 27 Nov 2026 00:00:00 GMT';
 
 /** A server that keeps objects in memory. Without a fault, it keeps all conditions. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
@@ -269,7 +273,7 @@ class InMemory {
     const isOurs = unzips && body[0] === 0x1f;
     return {
       status: 200,
-      headers: { ...headers, ...(etag && { etag }) },
+      headers: { ...headers, ...(etag && { etag }), 'last-modified': LAST_MODIFIED },
       body: isOurs ? gunzipSync(body) : body,
     };
   }
@@ -297,11 +301,20 @@ class InMemory {
       await this.#everyone();
     if ((!refused || betrayal.keepsLosers) && !(betrayal.losesWrites && stored)) {
       this.#before.set(key, this.#objects.get(key));
-      this.#objects.set(key, { etag: this.#etag(method, body), headers: keptHeaders, body });
+      const encryption = keptHeaders[ENCRYPTION] ?? betrayal.encryption;
+      const etag = encryption === 'aws:kms' ? `"kms-${++this.#writes}"` : this.#etag(method, body);
+      const encrypted = { ...keptHeaders, ...(encryption && { [ENCRYPTION]: encryption }) };
+      this.#objects.set(key, { etag, headers: encrypted, body });
     }
     if (refused) return REFUSED;
-    const etag = this.#objects.get(key)?.etag;
-    return { status: 200, headers: { ...(etag && !betrayal.putsHaveNoEtag && { etag }) } };
+    const { etag, headers: { [ENCRYPTION]: encryption } = {} } = this.#objects.get(key) ?? {};
+    return {
+      status: 200,
+      headers: {
+        ...(etag && !betrayal.putsHaveNoEtag && { etag }),
+        ...(encryption && { [ENCRYPTION]: encryption }),
+      },
+    };
   }
 
   #etag(method: string, body: Uint8Array): string {

@@ -11,6 +11,13 @@ export type EtagForm = 'quoted' | 'bare';
  */
 export type VersionIds = 'none' | 'null' | 'new';
 
+/** The encryption of a write, according to its reply. */
+export interface WriteEncryption {
+  readonly algorithm: string;
+  /** The key of the key service, if the reply named one. */
+  readonly kmsKeyId?: string | undefined;
+}
+
 /** The capabilities of a server that enforces everything that the token check needs. */
 export interface StoreCapabilities {
   readonly etagForm: EtagForm;
@@ -22,6 +29,11 @@ export interface StoreCapabilities {
    * True if two small writes of the same bytes get different ETags, as the layout `plain` needs.
    */
   readonly distinctEtags: boolean;
+  /**
+   * The encryption of the probe's small writes; undefined if their replies named none.
+   * `distinctEtags` depends on it.
+   */
+  readonly encryption?: WriteEncryption | undefined;
   /** True if a key can be created again after another program removed its object. */
   readonly createAfterDelete: boolean;
   /** True if the bucket keeps old versions, according to its replies. */

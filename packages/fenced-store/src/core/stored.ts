@@ -54,6 +54,14 @@ export function hasInHistory(stored: Stored, writeId: string): boolean {
   return stored.before.includes(shortId(writeId));
 }
 
+/** True if that write created the object. A history that is not whole does not tell. */
+export function isCreatedBy(stored: Stored, writeId: string): boolean {
+  const { before } = stored;
+  return (
+    before.length < HISTORY_MAX && (before.at(-1) ?? shortId(stored.writeId)) === shortId(writeId)
+  );
+}
+
 /**
  * The largest metadata of callers, in bytes. S3 allows 2048 bytes, and ours take up to 739 as the
  * history grows (MinIO counts names with `x-amz-meta-`). All later writes must fit, too.

@@ -88,7 +88,7 @@ export class FencedS3 {
     );
     const uploads = new Uploads(requests);
     this.#settings = settings;
-    this.#objects = new Objects(requests);
+    this.#objects = new Objects(requests, runtime);
     this.#reader = new Reader(this.#objects, settings);
     const { probePrefix: prefix, certificateMaxAgeDays } = settings;
     this.#prober = new Prober({ requests, uploads, runtime, prefix }, certificateMaxAgeDays);
@@ -295,8 +295,9 @@ export class FencedS3 {
    *
    * A write of this process can be settled if the server answers and takes writes, and at most
    * forty writes have followed. If a copy of it may still be on its way, its own token is claimed,
-   * and the copy is refused. For a write of another process, only the object's history decides,
-   * which has the last forty writes.
+   * and the copy is refused. A create stays `unknown` if another write is stored instead: this one
+   * may have been applied before another program removed the object. For a write of another
+   * process, only the object's history decides, which has the last forty writes.
    *
    * @throws {InvalidArgumentError} if the write is of another process, and no key is given.
    */
@@ -309,7 +310,8 @@ export class FencedS3 {
         `this process knows no unsettled write of that id: name its key writeId=${String(writeId).slice(0, 40)}`,
       );
     return this.#unsettled.settle(writeId, key, options.signal, async (token) => {
-      await this.#write(this.#call('claim', key, { ...options, token }), this.#intents.claim(true));
+      const call = this.#call('claim', key, { ...options, token });
+      return (await this.#write(call, this.#intents.claim(true))).writeId;
     });
   }
 

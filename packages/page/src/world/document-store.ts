@@ -60,7 +60,7 @@ export class DocumentStore {
     // The network may deliver a request twice, and the storage then refuses the second copy. But
     // `FencedS3` reads back, and finds its own write id.
     const base = upon?.base ?? null;
-    const before = resolveOutcome({ token, writeId, base }, this.#now.base, true);
+    const before = resolveOutcome({ token, writeId, base }, this.#now.base, 'doubtful');
     if (before !== 'applied' && before !== 'replaced') return reply;
     return { outcome: 'applied', comparison: `${reply.comparison}, own write id` };
   }

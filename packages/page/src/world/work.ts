@@ -180,7 +180,8 @@ async function write(worker: Worker, request: Write): Promise<WriteReply> {
     const { token, writeId, upon } = request;
     const seen = (await ask(link, store)).base;
     const base = upon?.base ?? null;
-    const outcome = token === null ? null : resolveOutcome({ token, writeId, base }, seen, true);
+    const outcome =
+      token === null ? null : resolveOutcome({ token, writeId, base }, seen, 'doubtful');
     if (outcome === 'applied' || outcome === 'replaced')
       return { outcome: 'applied', comparison: 'read back: applied' };
     report('write', 'unknown', { reason: 'the reply was lost' });

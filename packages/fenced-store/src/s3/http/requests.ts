@@ -280,9 +280,8 @@ export class Requests {
       preserveExpires(command.middlewareStack, put);
       return command;
     };
-    return asWriteReply(
-      await this.sender.once({ operation: 'put', key, command, bytes, ...options }),
-    );
+    const reply = await this.sender.once({ operation: 'put', key, command, bytes, ...options });
+    return asWriteReply(reply, put.stored.layout === 'gzip' ? content : undefined);
   }
 
   /** Removes an object, and leaves no tombstone. Only for objects of a probe, without tokens. */
@@ -360,11 +359,20 @@ export class Requests {
     });
   }
 
-  #stored(key: string, { ETag, Metadata = {} }: ObjectReply): Stored {
+  /**
+   * Invariant: only a reply to a read shows an object without a token. The reply to a PUT has the
+   * ETag of an object, and no metadata. A proxy that passes on replies in disorder would make it an
+   * object that any token may replace. It has no `Last-Modified`, as all replies to reads do.
+   */
+  #stored(key: string, { ETag, Metadata = {}, LastModified }: ObjectReply): Stored {
     const version = bareEtag(ETag);
     if (version !== undefined) {
       if (!isForeign(Metadata))
         return fromMetadata(key, version, Metadata, keyDigest(this.at(key).Key));
+      if (LastModified === undefined)
+        throw new StoreSetupError(
+          `the endpoint does not answer like S3: a reply to a read had no Last-Modified bucket=${this.sender.bucket}`,
+        );
       const writeId = standInId(version);
       return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
     }

@@ -8,7 +8,7 @@ import type { Probed } from './checks.js';
 import type { PathCheck } from './probe-paths.js';
 
 /** Raised if a server could pass an older probe and fail this one. */
-const PROBE_VERSION = 4;
+const PROBE_VERSION = 5;
 /** Number of endpoints of one bucket that may have a certificate. */
 const CERTIFICATES_MAX = 8;
 const DAY_MS = 86_400_000;

@@ -1,4 +1,9 @@
-import { type EtagForm, etagHeader, type VersionIds } from '../../core/capabilities.js';
+import {
+  type EtagForm,
+  etagHeader,
+  type VersionIds,
+  type WriteEncryption,
+} from '../../core/capabilities.js';
 import {
   type CheckReport,
   type FencedStoreError,
@@ -99,6 +104,8 @@ export class Checks {
   readonly #touched = new Set<string>();
   readonly #versions = new Set<string>();
   versionIds: VersionIds = 'none';
+  /** The encryption of the latest write. */
+  encryption: WriteEncryption | undefined;
   /** The form in which the server takes ETags, as far as that is known. */
   etagForm: EtagForm;
 
@@ -337,6 +344,7 @@ export class Checks {
       if (!('versionIds' in reply)) throw errorOf(reply);
       if (reply.version === undefined) break;
       versions.add(reply.version);
+      this.encryption = reply.encryption;
       ifMatch = this.ifMatch(reply.version);
     }
     return versions.size;

@@ -59,6 +59,7 @@ async function runAll(checks: Checks, prefix: string): Promise<StoreCapabilities
   await readBack(checks, key, version);
   const createAfterDelete = await createsAfterDelete(checks, key);
   const distinctEtags = await givesDistinctEtags(checks, `${prefix}/same-bytes`);
+  const { encryption } = checks;
   const uploadsProbe = new UploadsProbe(checks);
   const conditionalComplete = await uploadsProbe.enforcesConditions(`${prefix}/upload`);
   const { etagForm, versionIds, passed, report } = checks;
@@ -67,6 +68,7 @@ async function runAll(checks: Checks, prefix: string): Promise<StoreCapabilities
     etagForm,
     conditionalComplete,
     distinctEtags,
+    encryption,
     createAfterDelete,
     versionIds,
     checks: passed,

@@ -83,6 +83,15 @@ export class Prober {
     if (this.#latest === capabilities) this.#outdate();
   }
 
+  /**
+   * As `forget`, for a reply that contradicts the verdict. The certificate is removed, so that no
+   * other process begins with it.
+   */
+  async withdraw(capabilities: StoreCapabilities): Promise<void> {
+    this.forget(capabilities);
+    await this.#certificates.remove();
+  }
+
   #outdate(): void {
     this.#capabilities = undefined;
     this.#latest = undefined;
@@ -150,6 +159,14 @@ export class Prober {
     const { bucket } = this.#probed.requests.sender;
     publish('fenced:store:probed', () => ({ store: 's3', bucket, ...facts }));
   }
+}
+
+/** @throws {UnsupportedByStoreError} if two writes in this layout could have the same ETag. */
+export function checkLayout(layout: Layout, { distinctEtags }: StoreCapabilities): void {
+  if (layout === 'plain' && !distinctEtags)
+    throw new UnsupportedByStoreError(
+      "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
+    );
 }
 
 function unsupported(path: PathCheck, cause?: Error): UnsupportedByStoreError {

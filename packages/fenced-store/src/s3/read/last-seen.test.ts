@@ -14,7 +14,7 @@ const storedWith = (token: bigint): Stored => ({
 });
 
 test('of 10 000 keys, the 1000 that were used last are kept', () => {
-  const lastSeen = new LastSeen();
+  const lastSeen = new LastSeen(() => 0);
   const write = (key: number): void => lastSeen.noteWrite(`${key}`, 1n, storedWith(1n));
   for (let key = 0; key < 10_000; key++) {
     write(key);
@@ -36,7 +36,7 @@ test('the highest token never goes down, and a read that shows a lower one is re
   );
   fc.assert(
     fc.property(steps, (all) => {
-      const lastSeen = new LastSeen();
+      const lastSeen = new LastSeen(() => 0);
       let highest = 0n;
       for (const { does, token } of all) {
         const stored = token === 0n ? null : storedWith(token);

@@ -2,12 +2,18 @@ import { RatchetLostError } from '../../core/errors.js';
 import type { Stored } from '../../core/stored.js';
 
 const KEYS_MAX = 1_000;
+/**
+ * Age (ms) up to which an object counts as the one that is stored. A write upon an older one would
+ * be refused, and would not know its outcome if more writes have followed than the history holds.
+ */
+export const BASE_AGE_MS_MAX = 1_000;
 
 interface Entry {
   /** The highest token that was seen. */
   readonly highest: bigint;
   /** The object that was stored last, if it is known. A write may try to replace it. */
   readonly base: Stored | null;
+  readonly atMs: number;
 }
 
 /**
@@ -19,14 +25,21 @@ interface Entry {
  */
 export class LastSeen {
   readonly #byKey = new Map<string, Entry>();
+  readonly #nowMs: () => number;
+
+  constructor(nowMs: () => number) {
+    this.#nowMs = nowMs;
+  }
 
   /** The highest token so far. Nothing that is read from now on may be lower. */
   highest(key: string): bigint {
     return this.#byKey.get(key)?.highest ?? 0n;
   }
 
+  /** The object that was stored last, unless it was seen too long ago. */
   base(key: string): Stored | null {
-    return this.#byKey.get(key)?.base ?? null;
+    const { base = null, atMs = 0 } = this.#byKey.get(key) ?? {};
+    return this.#nowMs() - atMs > BASE_AGE_MS_MAX ? null : base;
   }
 
   /**
@@ -43,12 +56,12 @@ export class LastSeen {
 
   /** Notes an applied write. `base` is null if other writes have replaced it. */
   noteWrite(key: string, token: bigint, base: Stored | null): void {
-    if (token >= this.highest(key)) this.#set(key, { highest: token, base });
+    if (token >= this.highest(key)) this.#set(key, { highest: token, base, atMs: this.#nowMs() });
   }
 
   /** Keeps the highest token only: the object is no longer known. */
   forgetBase(key: string): void {
-    this.#set(key, { highest: this.highest(key), base: null });
+    this.#set(key, { highest: this.highest(key), base: null, atMs: 0 });
   }
 
   forget(key: string): void {

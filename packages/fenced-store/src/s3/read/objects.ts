@@ -1,5 +1,6 @@
 import type { Stored } from '../../core/stored.js';
 import type { ObjectHead, OpenObject, Requests, WholeObject } from '../http/requests.js';
+import type { Runtime } from '../runtime.js';
 import { LastSeen } from './last-seen.js';
 
 /**
@@ -8,10 +9,11 @@ import { LastSeen } from './last-seen.js';
  */
 export class Objects {
   readonly requests: Requests;
-  readonly lastSeen: LastSeen = new LastSeen();
+  readonly lastSeen: LastSeen;
 
-  constructor(requests: Requests) {
+  constructor(requests: Requests, runtime: Runtime) {
     this.requests = requests;
+    this.lastSeen = new LastSeen(() => runtime.nowMs());
   }
 
   async stamp(key: string, signal?: AbortSignal): Promise<Stored | null> {

@@ -1,7 +1,6 @@
 import {
   CorruptObjectError,
   InvalidArgumentError,
-  UnsupportedByStoreError,
   VersionMismatchError,
 } from '../../core/errors.js';
 import type { Layout, Stored } from '../../core/stored.js';
@@ -10,6 +9,7 @@ import { encode, encodingFor } from '../codec/encode.js';
 import { TOMBSTONE } from '../http/put.js';
 import type { ObjectHead, OpenObject, WholeObject } from '../http/requests.js';
 import type { Current, Edit } from '../options.js';
+import { checkLayout } from '../probe/prober.js';
 import { bodyBytesOf, contentOf, salvaged, storedStream } from '../read/content.js';
 import { currentOf } from '../read/current.js';
 import { BodySource, copiedPayload, payloadOf, released, type SendLimits } from './body-source.js';
@@ -231,11 +231,7 @@ export class WriteIntents {
   /** @throws {UnsupportedByStoreError} if two writes in this layout could have the same ETag. */
   async #limits({ signal }: WriteCall, layout: Layout): Promise<SendLimits> {
     const { settings, prober, runtime } = this.#services;
-    const { distinctEtags } = await prober.capabilities({ signal });
-    if (layout === 'plain' && !distinctEtags)
-      throw new UnsupportedByStoreError(
-        "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
-      );
+    checkLayout(layout, await prober.capabilities({ signal }));
     const { partBytes, storedBytesMax } = settings;
     return {
       partBytes,

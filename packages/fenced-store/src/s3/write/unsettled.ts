@@ -4,7 +4,7 @@ import {
   UnsupportedByStoreError,
 } from '../../core/errors.js';
 import { type ConditionalWrite, resolveOutcome } from '../../core/resolve.js';
-import { hasInHistory } from '../../core/stored.js';
+import { hasInHistory, isCreatedBy } from '../../core/stored.js';
 import type { Settlement } from '../options.js';
 import type { Objects } from '../read/objects.js';
 
@@ -40,29 +40,37 @@ export class UnsettledWrites {
   /**
    * Returns the outcome of a write.
    *
-   * @param claim rewrites the object under the token, so that a late copy of the write is refused
+   * If other programs removed the object or wrote it, its history may have begun anew, and does not
+   * deny the write. Only a history that contains the base does, or one that begins with the claim
+   * made here upon no object. The latter assumes that no program has removed the object before.
+   *
+   * @param claim rewrites the object under the token, so that a late copy of the write is refused.
+   *   Returns the claim's write id
    */
   async settle(
     writeId: string,
     key: string,
     signal: AbortSignal | undefined,
-    claim: (token: bigint) => Promise<void>,
+    claim: (token: bigint) => Promise<string>,
   ): Promise<Settlement> {
     const write = this.#byId.get(writeId);
+    let claimId: string | undefined;
     for (;;) {
       const seen = await this.#objects.stamp(key, signal);
       if (write === undefined)
         return seen && (seen.writeId === writeId || hasInHistory(seen, writeId))
           ? 'applied'
           : 'unknown';
-      const outcome = resolveOutcome(write, seen, true);
+      const isBegunHere =
+        write.base === null && seen !== null && !!claimId && isCreatedBy(seen, claimId);
+      const outcome = isBegunHere ? 'lost' : resolveOutcome(write, seen, 'later');
       if (outcome === 'unknown') return outcome;
       if (outcome !== 'pending') {
         this.#byId.delete(writeId);
         return outcome === 'lost' ? 'not-applied' : 'applied';
       }
       try {
-        await claim(write.token);
+        claimId = await claim(write.token);
       } catch (error) {
         // If the object cannot be rewritten, a late copy may still be applied.
         if (error instanceof OutcomeUnknownError || error instanceof UnsupportedByStoreError)

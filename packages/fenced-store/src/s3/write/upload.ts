@@ -42,7 +42,9 @@ export async function sendUpload(
       onSent?.(bytes);
       return part;
     });
-    const result = await untilResolved(() => uploads.complete(put, upload, parts, bytes, signal));
+    const result = await untilResolved((now) =>
+      uploads.complete(now, upload, parts, bytes, signal),
+    );
     isOpen = !result.applied;
     return result;
   } catch (error) {

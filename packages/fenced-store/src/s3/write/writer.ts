@@ -4,17 +4,27 @@ import { refuseStale } from '../../core/ratchet.js';
 import { historyAfter, type Stored } from '../../core/stored.js';
 import { publishOutcome } from '../../events.js';
 import { writeStamp } from '../codec/encode.js';
-import type { Content, Put } from '../http/put.js';
+import type { Content, Put, WriteReply } from '../http/put.js';
 import type { Written } from '../options.js';
-import { PROBED_BYTES } from '../probe/probe-paths.js';
+import { PROBED_BYTES, type WritePath } from '../probe/probe-paths.js';
+import { checkLayout } from '../probe/prober.js';
 import { backoffMs } from '../runtime.js';
 import type { Payload } from './body-source.js';
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
-import { type Send, type SendResult, sendUntilResolved, type UntilResolved } from './send.js';
+import { type SendResult, sendUntilResolved, type UntilResolved } from './send.js';
 import { sendUpload } from './upload.js';
 
 /** A body that is sent in one PUT. */
 type OnePut = Exclude<Payload, { readonly kind: 'parts' }>;
+
+/** The object that a write replaces, and the facts under which it is sent. */
+interface Basis extends Found {
+  /** Time before the object was read. */
+  readonly readAtMs: number;
+  readonly capabilities: StoreCapabilities;
+}
+
+type AppliedResult = Extract<SendResult, { readonly applied: true }>;
 
 /** An applied write, and the object that was read before. */
 interface Applied<Read> {
@@ -53,8 +63,9 @@ export class Writer {
   ): Promise<Applied<Read>> {
     const { prober, settings, runtime, objects } = this.#services;
     const { key, token, attemptsMax = settings.attemptsMax, signal } = call;
-    let capabilities = await prober.capabilities({ signal });
     for (let attempt = 1; ; attempt++) {
+      const capabilities = await prober.capabilities({ signal });
+      const readAtMs = runtime.nowMs();
       const found = await intent.read(call);
       const { base } = found;
       refuseStale(key, token, base);
@@ -66,17 +77,16 @@ export class Writer {
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
 
       const put = this.#conditionalPut(call, request, base, capabilities);
-      const result = await this.#send(put, base, payload, call).finally(release);
-      if (result.applied) return { written: this.#applied(put, result, capabilities), found };
+      const basis = { base, readAtMs, capabilities };
+      const result = await this.#send(put, basis, payload, call).finally(release);
+      if (result.applied) {
+        await this.#checkVerdict(call, put, result, basis);
+        return { written: this.#applied(put, result), found };
+      }
 
       objects.lastSeen.noteRead(key, base?.token ?? 0n, result.seen);
       objects.lastSeen.forgetBase(key);
       refuseStale(key, token, result.seen);
-      // Refused although the object is unchanged: the capabilities may have changed.
-      if (attempt === 1 && result.seen?.writeId === base?.writeId) {
-        prober.forget(capabilities);
-        capabilities = await prober.capabilities({ signal });
-      }
       if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
       await runtime.sleep(backoffMs(runtime, attempt), signal);
       objects.requests.sender.publishRetry(key, attempt);
@@ -87,11 +97,12 @@ export class Writer {
     { key, token }: WriteCall,
     { state, layout, headers, preserved, bodyBytes }: WriteRequest,
     base: Stored | null,
-    { etagForm }: StoreCapabilities,
+    { etagForm, encryption: distinguishing }: StoreCapabilities,
   ): Put {
     const writeId = this.#services.runtime.writeId();
     const stored = { token, writeId, state, layout, before: historyAfter(base), bodyBytes };
-    return { key, ifMatch: base && etagHeader(base.version, etagForm), stored, headers, preserved };
+    const ifMatch = base && etagHeader(base.version, etagForm);
+    return { key, ifMatch, stored, headers, preserved, distinguishing };
   }
 
   /**
@@ -100,23 +111,33 @@ export class Writer {
    */
   async #send(
     put: Put,
-    base: Stored | null,
+    { base, readAtMs, capabilities }: Basis,
     payload: Payload,
     call: WriteCall,
   ): Promise<SendResult> {
-    const { objects, unsettled, runtime } = this.#services;
+    const { objects, prober, unsettled, runtime } = this.#services;
     const { signal, onWriteId } = call;
     const { key, stored } = put;
     const { token, writeId } = stored;
     const write = { key, token, writeId, base };
+    let { ifMatch } = put;
+    const renew = async (): Promise<void> => {
+      prober.forget(capabilities);
+      const renewed = await prober.capabilities({ signal });
+      checkLayout(stored.layout, renewed);
+      ifMatch = base && etagHeader(base.version, renewed.etagForm);
+      const path = pathOf(payload);
+      if (path !== null) await prober.require(path, stored.layout, signal);
+    };
     const untilResolved: UntilResolved = (sendOnce) => {
-      const send = (): ReturnType<Send> => {
+      const send = (): Promise<WriteReply> => {
         // Noted before it is sent: a caller that aborts may call `settle` at any time after that.
         unsettled.add(write);
         onWriteId?.(writeId);
-        return sendOnce();
+        return sendOnce({ ...put, ifMatch });
       };
-      return sendUntilResolved(objects.requests, write, send, runtime, signal);
+      const sending = { ...write, readAtMs, send, renew };
+      return sendUntilResolved(objects.requests, sending, runtime, signal);
     };
     let isUnknown = false;
     try {
@@ -140,7 +161,7 @@ export class Writer {
   ): Promise<SendResult> {
     const { requests } = this.#services.objects;
     const content = await this.#stamped(put, payload, signal);
-    const result = await untilResolved(() => requests.put(put, content, { signal }));
+    const result = await untilResolved((now) => requests.put(now, content, { signal }));
     if (result.applied) reportSent(content, onSent);
     return result;
   }
@@ -149,26 +170,58 @@ export class Writer {
   async #stamped({ stored }: Put, payload: OnePut, signal?: AbortSignal): Promise<Content> {
     if (payload.kind === 'file') return payload.file.stamped(stored);
     const { encoded } = payload;
-    if (encoded.length > PROBED_BYTES)
-      await this.#services.prober.require('large-put', stored.layout, signal);
+    const path = pathOf(payload);
+    if (path !== null) await this.#services.prober.require(path, stored.layout, signal);
     writeStamp(encoded, stored);
     return encoded;
   }
 
-  #applied(
-    { key, stored }: Put,
-    { version, versionIds }: Extract<SendResult, { readonly applied: true }>,
-    capabilities: StoreCapabilities,
-  ): Written {
-    const { objects, prober } = this.#services;
+  #applied({ key, stored }: Put, { version }: AppliedResult): Written {
     const { token, writeId } = stored;
-    objects.lastSeen.noteWrite(key, token, version === null ? null : { ...stored, version });
-    // Versioning of the bucket was switched on or off, which changes what some servers enforce.
-    // This write was applied. The next one probes the server again.
-    if (versionIds !== undefined && versionIds !== capabilities.versionIds)
-      prober.forget(capabilities);
+    const base = version === null ? null : { ...stored, version };
+    this.#services.objects.lastSeen.noteWrite(key, token, base);
     return { token, writeId, version };
   }
+
+  /**
+   * Compares the reply with the facts on which the verdict about this server rests. Versioning may
+   * have been switched on or off, which changes what some servers enforce. Or bytes without a token
+   * were encrypted in another way, which changes how ETags are made. Then the certificate is
+   * withdrawn, and the server is asked again. If it has become unsafe, it may have ignored the
+   * condition of this write, too.
+   *
+   * @throws {OutcomeUnknownError} if the server is unsafe now, or does not answer.
+   */
+  async #checkVerdict(
+    { signal }: WriteCall,
+    { key, stored: { token, writeId, layout }, preserved }: Put,
+    { versionIds, encryption }: AppliedResult,
+    { base, capabilities }: Basis,
+  ): Promise<void> {
+    const { prober, unsettled } = this.#services;
+    const isVersioned = versionIds !== undefined && versionIds !== capabilities.versionIds;
+    const isEncrypted =
+      layout === 'plain' &&
+      versionIds !== undefined &&
+      preserved?.input.ServerSideEncryption === undefined &&
+      encryption?.algorithm !== capabilities.encryption?.algorithm;
+    if (!isVersioned && !isEncrypted) return;
+    try {
+      await prober.withdraw(capabilities);
+      await prober.capabilities({ signal });
+    } catch (cause) {
+      unsettled.add({ key, token, writeId, base });
+      const facts = { resource: key, writeId, store: 's3', canSettle: true } as const;
+      throw new OutcomeUnknownError(facts, { cause });
+    }
+  }
+}
+
+/** The way of writing that a payload takes; null for a small body, which the probe covers. */
+function pathOf(payload: Payload): WritePath | null {
+  if (payload.kind === 'parts') return 'upload';
+  if (payload.kind === 'file') return 'file-put';
+  return payload.encoded.length > PROBED_BYTES ? 'large-put' : null;
 }
 
 /** Calls `onSent`. Ignores its errors: the write was applied, and the caller must learn that. */
