@@ -1,7 +1,7 @@
 -- The fencing ratchet of @fenced/store, for PostgreSQL 14 and later.
 --
 -- Install it by `psql --single-transaction -f schema.sql`, by a migration tool, or by install() of
--- FencedPostgres. A second run changes nothing. Version 4 is upgraded; other versions are refused.
+-- FencedPostgres. A second run changes nothing. Version 5 is upgraded; other versions are refused.
 --
 -- Without the library, begin each fenced transaction with this:
 --
@@ -47,19 +47,15 @@ BEGIN
   -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
-  IF installed NOT IN (4, 5) THEN
-    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 5', installed
-      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 5
-        THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 4 first.' END;
+  IF installed NOT IN (5, 6) THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 6', installed
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 6
+        THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 5 first.' END;
   END IF;
-  IF installed = 4 THEN
-    DROP FUNCTION fenced.refuse(text, bigint, bigint),
-      fenced.refuse_below_floor(text, bigint, bigint), fenced.take_turn(text, bigint),
-      fenced.present(text[], bigint),
-      fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.note_write(uuid),
-      fenced.made_at(uuid), fenced.settle(uuid), fenced.claim_record(text, text, bigint),
-      fenced.claim_and_get_record(text, text, bigint),
-      fenced.refuse_lower(text, text, bigint);
+  IF installed = 5 THEN
+    DROP FUNCTION fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+      fenced.get_record(text, text), fenced.claim_record(text, text, bigint);
+    UPDATE fenced.record SET write_id = gen_random_uuid() WHERE version > 0 AND write_id IS NULL;
   END IF;
 END
 $$;
@@ -116,7 +112,7 @@ CREATE TABLE IF NOT EXISTS fenced.record (
 ) WITH (fillfactor = 70);
 
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 5';
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 6';
 
 -- Raises UF001, with the facts as JSON in DETAIL. A pruned resource may have had a higher token.
 CREATE OR REPLACE FUNCTION fenced.refuse(
@@ -705,26 +701,34 @@ BEGIN
 END
 $$;
 
+-- Names a version of a document: its number, and the id of the write that made it. The number alone
+-- names none. If a crash or a failover loses a commit, the next write gets the same number.
+CREATE OR REPLACE FUNCTION fenced.version_of(number bigint, write_id uuid) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT concat(number, '-', write_id) $$;
+
 -- Writes a document, or deletes it if the body is NULL. `expected` is the version to be replaced,
--- 0 for no document, NULL for any. Gives the new version; NULL if another one is there.
+-- 'none' for no document, NULL for any. Gives the new version; NULL if another one is there.
+--
+-- Invariant: the write replaces the version that its caller read, or none. No two writes make the
+-- same version, because their ids differ. That holds as long as nobody gives two writes one id.
 CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint,
-  write_id uuid, expected bigint DEFAULT NULL) RETURNS bigint
+  write_id uuid, expected text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  written bigint;
+  written text;
 BEGIN
   INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
     SELECT put_record.collection, put_record.id, put_record.body, put_record.token, 1,
-      put_record.write_id
+      coalesce(put_record.write_id, gen_random_uuid())
     -- Rows are never deleted. So without a row, no version was ever there that could be expected.
-    WHERE coalesce(expected, 0) = 0 OR EXISTS (SELECT FROM fenced.record r
+    WHERE coalesce(expected, 'none') = 'none' OR EXISTS (SELECT FROM fenced.record r
       WHERE r.collection = put_record.collection AND r.id = put_record.id)
     ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
       SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1,
         write_id = EXCLUDED.write_id
-      WHERE r.token <= EXCLUDED.token
-        AND (expected IS NULL OR expected = CASE WHEN r.body IS NULL THEN 0 ELSE r.version END)
-    RETURNING r.version INTO written;
+      WHERE r.token <= EXCLUDED.token AND (expected IS NULL OR expected =
+        CASE WHEN r.body IS NULL THEN 'none' ELSE fenced.version_of(r.version, r.write_id) END)
+    RETURNING fenced.version_of(r.version, r.write_id) INTO written;
   IF NOT FOUND THEN
     PERFORM fenced.refuse(r.collection || '/' || r.id, put_record.token, r.token)
       FROM fenced.record r WHERE r.collection = put_record.collection AND r.id = put_record.id
@@ -736,16 +740,16 @@ $$;
 
 -- Raises the ratchet of a document, and returns the document. From now on, no lower token can
 -- change it. The body is NULL if the document was deleted, or never written. A document without a
--- row gets one, with the version 0.
+-- row gets one, whose version has the number 0.
 CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, claimed bigint)
-RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+RETURNS TABLE (body text, token bigint, version text, write_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN QUERY INSERT INTO fenced.record AS r (collection, id, token, version)
     VALUES (claim_record.collection, claim_record.id, claimed, 0)
     ON CONFLICT ON CONSTRAINT record_pkey
     DO UPDATE SET token = EXCLUDED.token WHERE r.token <= EXCLUDED.token
-    RETURNING r.body::text, r.token, r.version, r.write_id;
+    RETURNING r.body::text, r.token, fenced.version_of(r.version, r.write_id), r.write_id;
   IF NOT FOUND THEN
     PERFORM fenced.refuse(r.collection || '/' || r.id, claimed, r.token) FROM fenced.record r
       WHERE r.collection = claim_record.collection AND r.id = claim_record.id AND r.token > claimed;
@@ -755,16 +759,16 @@ $$;
 
 -- A document. The body is NULL if it was deleted, or only claimed.
 CREATE OR REPLACE FUNCTION fenced.get_record(collection text, id text)
-RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+RETURNS TABLE (body text, token bigint, version text, write_id uuid)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
-  WHERE r.collection = get_record.collection AND r.id = get_record.id $$;
+AS $$ SELECT r.body::text, r.token, fenced.version_of(r.version, r.write_id), r.write_id
+  FROM fenced.record r WHERE r.collection = get_record.collection AND r.id = get_record.id $$;
 
 -- The functions that a role needs to write with tokens.
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint),
   fenced.present(text[], bigint, integer, uuid, boolean), fenced.highest(text),
-  fenced.settle(uuid, integer), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+  fenced.settle(uuid, integer), fenced.put_record(text, text, jsonb, bigint, uuid, text),
   fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
 
 -- Lets a role present tokens, and so raise ratchets, but neither lower nor delete them. 'public' is
@@ -788,7 +792,7 @@ END
 $$;
 
 -- At first only the owner may do anything that touches a table. Earlier grants and revokes stay. A
--- role that could present tokens to version 4 can do so to this one.
+-- role that could present tokens to version 5 can do so to this one.
 DO $$
 DECLARE
   routine regprocedure;

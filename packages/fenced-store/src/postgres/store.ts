@@ -115,7 +115,7 @@ export interface Guard {
 }
 
 /** The schema that this release needs: the number in `fenced.version()` of its schema.sql. */
-const SCHEMA_VERSION = 5;
+const SCHEMA_VERSION = 6;
 
 /** Limit for a scan of the whole ratchet. 100 million rows take less. */
 const SCAN_LIMIT_MS = 600_000;
