@@ -82,16 +82,21 @@ describe('an upgrade from version 5', () => {
     await store.query({ resource, token: 34 }, write);
   });
 
-  test('leaves the functions of a new installation', async () => {
+  test('leaves the functions, columns and indexes of a new installation', async () => {
     const { pool, store } = await openVersion5();
-    const functions = async (somewhere: pg.Pool) => {
+    const parts = async (somewhere: pg.Pool) => {
       const { rows } = await somewhere.query(
-        "SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace ORDER BY 1",
+        `SELECT oid::regprocedure::text AS part FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace
+         UNION SELECT pg_get_triggerdef(t.oid) || tgenabled::text FROM pg_trigger t
+           JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = 'fenced'::regnamespace
+         UNION SELECT concat_ws(' ', attrelid::regclass, attname, atttypid::regtype, attcollation::regcollation)
+           FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+           WHERE relnamespace = 'fenced'::regnamespace AND attnum > 0 ORDER BY 1`,
       );
       return rows;
     };
     await store.install();
-    expect(await functions(pool)).toEqual(await functions((await openLedger()).pool));
+    expect(await parts(pool)).toEqual(await parts((await openLedger()).pool));
   });
 
   test('does not give back a right that was taken away', async () => {

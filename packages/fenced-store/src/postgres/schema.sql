@@ -20,6 +20,11 @@
 
 -- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
 -- takes part. The last statement of this file restores the path.
+--
+-- Invariant: two names are equal if their bytes are, and the order of an index never changes. So
+-- each stored name has the collation "C", and each function takes its names in it. A column of
+-- the caller may have another collation. An upgrade of ICU or of the C library may change the order
+-- of the database's own.
 SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 
@@ -31,6 +36,7 @@ DECLARE
   schema CONSTANT oid := to_regnamespace('fenced');
   stranger name;
   installed integer;
+  twice record;
 BEGIN
   -- The owner of an object can later replace it by one that harms the role that runs this file.
   SELECT r.rolname INTO stranger FROM pg_roles r
@@ -53,9 +59,30 @@ BEGIN
         THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 5 first.' END;
   END IF;
   IF installed = 5 THEN
+    LOCK TABLE fenced.ratchet, fenced.floor, fenced.record IN ACCESS EXCLUSIVE MODE;
     DROP FUNCTION fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
       fenced.get_record(text, text), fenced.claim_record(text, text, bigint);
     UPDATE fenced.record SET write_id = gen_random_uuid() WHERE version > 0 AND write_id IS NULL;
+    -- An index in another collation may have lost names, which were then inserted again. Joins of a
+    -- table with itself would not find them: the server takes the names for unique, and omits them.
+    DELETE FROM fenced.ratchet WHERE ctid IN (SELECT r.ctid FROM (SELECT ctid,
+      row_number() OVER (PARTITION BY resource COLLATE "C" ORDER BY token DESC) AS place
+      FROM fenced.ratchet) r WHERE r.place > 1);
+    DELETE FROM fenced.floor WHERE ctid IN (SELECT f.ctid FROM (SELECT ctid,
+      row_number() OVER (PARTITION BY prefix COLLATE "C" ORDER BY token DESC) AS place
+      FROM fenced.floor) f WHERE f.place > 1);
+    SELECT min(r.collection) AS collection, min(r.id) AS id INTO twice FROM fenced.record r
+      GROUP BY r.collection COLLATE "C", r.id COLLATE "C" HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+      RAISE EXCEPTION 'the record %/% is stored twice', twice.collection, twice.id
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+          HINT = 'Look at both with enable_indexscan = off, and delete the wrong one by its ctid.';
+    END IF;
+    ALTER TABLE fenced.ratchet ALTER resource TYPE text COLLATE "C";
+    ALTER TABLE fenced.floor ALTER prefix TYPE text COLLATE "C";
+    ALTER TABLE fenced.reset_log ALTER resource TYPE text COLLATE "C";
+    ALTER TABLE fenced.record
+      ALTER collection TYPE text COLLATE "C", ALTER id TYPE text COLLATE "C";
   END IF;
 END
 $$;
@@ -65,7 +92,7 @@ CREATE SCHEMA IF NOT EXISTS fenced;
 -- The highest committed token of each resource. Only `prune` deletes rows, and then a floor stands
 -- for their tokens. Columns that change are in no index, and pages have room, so updates are HOT.
 CREATE TABLE IF NOT EXISTS fenced.ratchet (
-  resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
+  resource text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
   token bigint NOT NULL CHECK (token > 0),
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 70);
@@ -75,7 +102,7 @@ CREATE TABLE IF NOT EXISTS fenced.ratchet (
 -- updates the row of the empty prefix. `advance` locks that row, and so fails if its snapshot is
 -- older than the round.
 CREATE TABLE IF NOT EXISTS fenced.floor (
-  prefix text PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
+  prefix text COLLATE "C" PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
   token bigint NOT NULL CHECK (token >= 0),
   raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
@@ -92,7 +119,7 @@ CREATE TABLE IF NOT EXISTS fenced.write (
 -- A log of lowered ratchets.
 CREATE TABLE IF NOT EXISTS fenced.reset_log (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  resource text NOT NULL,
+  resource text COLLATE "C" NOT NULL,
   token_before bigint,
   token_after bigint NOT NULL,
   reason text NOT NULL CHECK (reason <> ''),
@@ -102,8 +129,8 @@ CREATE TABLE IF NOT EXISTS fenced.reset_log (
 
 -- JSON documents, each with its own ratchet. A deleted one keeps its row, without a body.
 CREATE TABLE IF NOT EXISTS fenced.record (
-  collection text NOT NULL CHECK (octet_length(collection) BETWEEN 1 AND 1024),
-  id text NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 1024),
+  collection text COLLATE "C" NOT NULL CHECK (octet_length(collection) BETWEEN 1 AND 1024),
+  id text COLLATE "C" NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 1024),
   body jsonb,
   token bigint NOT NULL CHECK (token > 0),
   version bigint NOT NULL,
@@ -136,7 +163,7 @@ $$;
 -- The highest floor over a resource, or over all resources with a prefix.
 CREATE OR REPLACE FUNCTION fenced.floor_of(resource text) RETURNS bigint
 LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
-  WHERE starts_with(floor_of.resource, f.prefix) $$;
+  WHERE starts_with(floor_of.resource COLLATE "C", f.prefix) $$;
 
 -- Raises the ratchet of a resource to the token, or raises UF001 if a higher token was presented.
 -- The transaction then holds the resource until it ends. Only transactions with the same token may
@@ -160,43 +187,44 @@ LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
 CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  key CONSTANT bigint := hashtextextended(advance.resource, 112585829737828);
+  name CONSTANT text COLLATE "C" := advance.resource;
+  key CONSTANT bigint := hashtextextended(name, 112585829737828);
   is_read_committed CONSTANT boolean := current_setting('transaction_isolation') = 'read committed';
   highest bigint;
   floor bigint;
 BEGIN
-  IF advance.resource IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
+  IF name IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
     RAISE EXCEPTION 'a fencing token needs a resource and is a whole number from 1 to 9223372036854775807'
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   LOOP
-    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = advance.resource;
+    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = name;
     IF highest > advance.token THEN
-      PERFORM fenced.refuse(advance.resource, advance.token, highest);
+      PERFORM fenced.refuse(name, advance.token, highest);
     ELSIF highest = advance.token THEN
       PERFORM pg_advisory_xact_lock_shared(key);
       IF is_read_committed THEN
         PERFORM FROM fenced.ratchet r
-          WHERE r.resource = advance.resource AND r.token = advance.token;
+          WHERE r.resource = name AND r.token = advance.token;
       ELSE
         PERFORM FROM fenced.ratchet r
-          WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
+          WHERE r.resource = name AND r.token = advance.token FOR SHARE;
       END IF;
     ELSIF highest < advance.token THEN
       PERFORM pg_advisory_xact_lock(key);
       UPDATE fenced.ratchet r SET token = advance.token, advanced_at = clock_timestamp()
-        WHERE r.resource = advance.resource AND r.token < advance.token;
+        WHERE r.resource = name AND r.token < advance.token;
     ELSE
       PERFORM pg_advisory_xact_lock(key);
       IF NOT is_read_committed THEN
         PERFORM FROM fenced.floor f WHERE f.prefix = '' FOR SHARE;
       END IF;
-      SELECT fenced.floor_of(advance.resource) INTO floor;
+      SELECT fenced.floor_of(name) INTO floor;
       IF floor > advance.token AND NOT EXISTS (
-          SELECT FROM fenced.ratchet r WHERE r.resource = advance.resource) THEN
-        PERFORM fenced.refuse(advance.resource, advance.token, floor, true);
+          SELECT FROM fenced.ratchet r WHERE r.resource = name) THEN
+        PERFORM fenced.refuse(name, advance.token, floor, true);
       END IF;
-      INSERT INTO fenced.ratchet (resource, token) VALUES (advance.resource, advance.token)
+      INSERT INTO fenced.ratchet (resource, token) VALUES (name, advance.token)
         ON CONFLICT DO NOTHING;
     END IF;
     -- Not found: another token came first during the wait, or the row was pruned.
@@ -267,7 +295,7 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
-  name text;
+  name text COLLATE "C";
 BEGIN
   IF read_committed AND (current_setting('transaction_isolation') <> 'read committed'
       OR current_setting('transaction_read_only')::boolean) THEN
@@ -307,7 +335,8 @@ AS $$ BEGIN PERFORM fenced.present(ARRAY[present.resource], present.token); END 
 -- The highest committed token of the resource; 0 if there is none. The floor if it has no row.
 CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource),
+AS $$ SELECT coalesce(
+  (SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource COLLATE "C"),
   fenced.floor_of(highest.resource)) $$;
 
 -- Raises UF003 unless this is still the transaction `started`. The library calls it right before
@@ -372,15 +401,16 @@ $$;
 CREATE OR REPLACE FUNCTION fenced.reset(resource text, token bigint, reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  name CONSTANT text COLLATE "C" := reset.resource;
   before bigint;
 BEGIN
-  PERFORM pg_advisory_xact_lock(hashtextextended(reset.resource, 112585829737828));
-  SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = reset.resource;
-  INSERT INTO fenced.ratchet AS r (resource, token) VALUES (reset.resource, reset.token)
+  PERFORM pg_advisory_xact_lock(hashtextextended(name, 112585829737828));
+  SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = name;
+  INSERT INTO fenced.ratchet AS r (resource, token) VALUES (name, reset.token)
     ON CONFLICT ON CONSTRAINT ratchet_pkey
     DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
   INSERT INTO fenced.reset_log (resource, token_before, token_after, reason)
-    VALUES (reset.resource, before, reset.token, reset.reason);
+    VALUES (name, before, reset.token, reset.reason);
 END
 $$;
 
@@ -406,13 +436,14 @@ CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval,
   up_to bigint DEFAULT NULL, OUT floor bigint, OUT held_back_by text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  beginning CONSTANT text COLLATE "C" := raise_floor.prefix;
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   lowest record;
   wanted bigint;
 BEGIN
   IF up_to IS NULL THEN
     SELECT r.resource, r.token INTO lowest FROM fenced.ratchet r
-      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before
+      WHERE starts_with(r.resource, beginning) AND r.advanced_at >= advanced_before
       ORDER BY r.token LIMIT 1;
   ELSE
     SELECT NULL AS resource, up_to AS token INTO lowest;
@@ -420,15 +451,15 @@ BEGIN
   SELECT max(r.token) FILTER (WHERE (r.token > lowest.token) IS NOT TRUE),
       CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END
     INTO wanted, held_back_by FROM fenced.ratchet r
-    WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
-  IF wanted > fenced.floor_of(prefix) THEN
+    WHERE starts_with(r.resource, beginning) AND r.advanced_at < advanced_before;
+  IF wanted > fenced.floor_of(beginning) THEN
     INSERT INTO fenced.floor AS f (prefix, token)
-      SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
-      FROM (SELECT '' UNION SELECT raise_floor.prefix) AS raised (p) ORDER BY p
+      SELECT p, CASE p WHEN beginning THEN wanted ELSE 0 END
+      FROM (SELECT '' UNION SELECT beginning) AS raised (p) ORDER BY p
       ON CONFLICT ON CONSTRAINT floor_pkey
       DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
   END IF;
-  floor := fenced.floor_of(prefix);
+  floor := fenced.floor_of(beginning);
 END
 $$;
 
@@ -442,7 +473,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   floor CONSTANT bigint := fenced.floor_of(prefix);
-  locked text[];
+  locked text[] COLLATE "C";
 BEGIN
   -- Few pages at once: each deleted resource takes an entry of the server's lock table until the
   -- transaction ends.
@@ -453,7 +484,7 @@ BEGIN
   WITH old AS MATERIALIZED (
     SELECT r.resource FROM fenced.ratchet r
       WHERE r.ctid >= format('(%s,0)', page)::tid AND r.ctid < format('(%s,0)', page + pages)::tid
-        AND starts_with(r.resource, prune.prefix)
+        AND starts_with(r.resource, prune.prefix COLLATE "C")
         AND r.advanced_at < advanced_before AND r.token <= floor)
   SELECT array_agg(o.resource) INTO locked FROM old o
     WHERE pg_try_advisory_xact_lock(hashtextextended(o.resource, 112585829737828));
@@ -600,8 +631,8 @@ BEGIN
     $create$, routine, format($body$
 #variable_conflict use_column
 DECLARE
-  resource_before_ text;
-  resource_after_ text;
+  resource_before_ text COLLATE "C";
+  resource_after_ text COLLATE "C";
   done_ text;
 BEGIN
   IF TG_OP <> 'INSERT' THEN
@@ -721,18 +752,18 @@ BEGIN
     SELECT put_record.collection, put_record.id, put_record.body, put_record.token, 1,
       coalesce(put_record.write_id, gen_random_uuid())
     -- Rows are never deleted. So without a row, no version was ever there that could be expected.
-    WHERE coalesce(expected, 'none') = 'none' OR EXISTS (SELECT FROM fenced.record r
-      WHERE r.collection = put_record.collection AND r.id = put_record.id)
+    WHERE coalesce(expected, 'none') COLLATE "C" = 'none' OR EXISTS (SELECT FROM fenced.record r
+      WHERE r.collection = put_record.collection COLLATE "C" AND r.id = put_record.id COLLATE "C")
     ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
       SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1,
         write_id = EXCLUDED.write_id
-      WHERE r.token <= EXCLUDED.token AND (expected IS NULL OR expected =
+      WHERE r.token <= EXCLUDED.token AND (expected IS NULL OR expected COLLATE "C" =
         CASE WHEN r.body IS NULL THEN 'none' ELSE fenced.version_of(r.version, r.write_id) END)
     RETURNING fenced.version_of(r.version, r.write_id) INTO written;
   IF NOT FOUND THEN
     PERFORM fenced.refuse(r.collection || '/' || r.id, put_record.token, r.token)
-      FROM fenced.record r WHERE r.collection = put_record.collection AND r.id = put_record.id
-        AND r.token > put_record.token;
+      FROM fenced.record r WHERE r.collection = put_record.collection COLLATE "C"
+        AND r.id = put_record.id COLLATE "C" AND r.token > put_record.token;
   END IF;
   RETURN written;
 END
@@ -752,7 +783,8 @@ BEGIN
     RETURNING r.body::text, r.token, fenced.version_of(r.version, r.write_id), r.write_id;
   IF NOT FOUND THEN
     PERFORM fenced.refuse(r.collection || '/' || r.id, claimed, r.token) FROM fenced.record r
-      WHERE r.collection = claim_record.collection AND r.id = claim_record.id AND r.token > claimed;
+      WHERE r.collection = claim_record.collection COLLATE "C"
+        AND r.id = claim_record.id COLLATE "C" AND r.token > claimed;
   END IF;
 END
 $$;
@@ -762,7 +794,8 @@ CREATE OR REPLACE FUNCTION fenced.get_record(collection text, id text)
 RETURNS TABLE (body text, token bigint, version text, write_id uuid)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT r.body::text, r.token, fenced.version_of(r.version, r.write_id), r.write_id
-  FROM fenced.record r WHERE r.collection = get_record.collection AND r.id = get_record.id $$;
+  FROM fenced.record r
+  WHERE r.collection = get_record.collection COLLATE "C" AND r.id = get_record.id COLLATE "C" $$;
 
 -- The functions that a role needs to write with tokens.
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
@@ -776,7 +809,8 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT 'fenced.advance(text, bigint), fenced.presen
 CREATE OR REPLACE FUNCTION fenced.allow(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  grantee CONSTANT text := CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
+  grantee CONSTANT text := CASE role_name COLLATE "C"
+    WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
 BEGIN
   EXECUTE format('GRANT USAGE ON SCHEMA fenced TO %s', grantee);
   EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', fenced.writer_functions(), grantee);
@@ -787,7 +821,7 @@ CREATE OR REPLACE FUNCTION fenced.disallow(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %s', fenced.writer_functions(),
-    CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
+    CASE role_name COLLATE "C" WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
 END
 $$;
 
