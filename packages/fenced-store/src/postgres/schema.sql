@@ -108,6 +108,11 @@ CREATE TABLE IF NOT EXISTS fenced.floor (
 );
 INSERT INTO fenced.floor (prefix, token) VALUES ('', 0) ON CONFLICT DO NOTHING;
 
+-- The first UUID of version 7 from that time on.
+CREATE OR REPLACE FUNCTION fenced.first_id(made_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE AS $$ SELECT rpad(
+  lpad(to_hex((extract(epoch FROM made_at) * 1000)::bigint), 12, '0'), 32, '0')::uuid $$;
+
 -- The outcomes of writes, kept for a day. The write's own transaction inserts its row, so the row
 -- is there if that transaction committed. If `settle` inserts the row before, the write's insertion
 -- fails, and the write never commits. Ids are UUIDs of version 7, which begin with the time.
@@ -115,6 +120,14 @@ CREATE TABLE IF NOT EXISTS fenced.write (
   id uuid PRIMARY KEY,
   applied boolean NOT NULL
 );
+
+-- The highest id of a deleted note. The outcome of a write with an id up to it is unknown, unless
+-- its note is still there. Version 5 kept no such id, so all ids from before the upgrade count.
+CREATE TABLE IF NOT EXISTS fenced.forgotten_write (id uuid NOT NULL);
+INSERT INTO fenced.forgotten_write (id)
+  SELECT CASE WHEN to_regprocedure('fenced.version()') IS NULL
+    THEN '00000000-0000-0000-0000-000000000000' ELSE fenced.first_id(clock_timestamp()) END
+  WHERE NOT EXISTS (SELECT FROM fenced.forgotten_write);
 
 -- A log of lowered ratchets.
 CREATE TABLE IF NOT EXISTS fenced.reset_log (
@@ -352,19 +365,22 @@ END
 $$;
 
 -- Deletes up to 1024 notes of applied writes that are older than a day: four times as many as were
--- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. Only
--- one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
+-- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. The
+-- highest deleted id is kept, because the clock may be wrong for a moment: age alone would not tell
+-- `settle` that a note is deleted. Only one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
 -- could meet rows that are deleted already, and fail with 40001.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  kept_ms CONSTANT bigint := extract(epoch FROM clock_timestamp() - interval '1 day') * 1000;
-  first_kept CONSTANT uuid := rpad(lpad(to_hex(kept_ms), 12, '0'), 32, '0')::uuid;
+  first_kept CONSTANT uuid := fenced.first_id(clock_timestamp() - interval '1 day');
 BEGIN
   IF current_setting('transaction_isolation') = 'read committed'
       AND pg_try_advisory_xact_lock(112585829737829) THEN
-    DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w
-      WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
+    WITH deleted AS (
+      DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w
+        WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024) RETURNING id)
+    UPDATE fenced.forgotten_write f SET id = d.id
+      FROM (SELECT id FROM deleted ORDER BY id DESC LIMIT 1) d WHERE f.id < d.id;
   END IF;
 END
 $$;
@@ -372,6 +388,11 @@ $$;
 -- The outcome of a write: 'applied', 'not-applied', or 'unknown' if its note may be deleted, or if
 -- it is still under way after wait_ms. The answer is final: a write that has not arrived is
 -- refused.
+--
+-- Invariant: 'not-applied' needs a note of `settle` that was inserted while no note of a higher or
+-- equal id was deleted. So no note of the write itself was there before. Under READ COMMITTED, the
+-- check after the insertion sees a deletion for which the insertion waited. The other levels may
+-- have an older snapshot. There, locking the row fails with 40001 if it has changed since.
 CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid, wait_ms integer DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -382,9 +403,17 @@ BEGIN
   IF wait_ms IS NOT NULL THEN
     PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', wait_ms), true);
   END IF;
-  -- Notes are kept for 24 hours, so none of a younger id is deleted. Only version 7 has a time.
+  -- Only version 7 has a time. Notes are kept for 24 hours.
   IF made_at > clock_timestamp() - interval '23 hours' AND substr(digits, 13, 1) = '7' THEN
-    INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+      PERFORM FROM fenced.forgotten_write FOR SHARE;
+    END IF;
+    INSERT INTO fenced.write (id, applied)
+      SELECT write_id, false FROM fenced.forgotten_write f WHERE f.id < write_id
+      ON CONFLICT DO NOTHING;
+    IF FOUND AND EXISTS (SELECT FROM fenced.forgotten_write f WHERE f.id >= write_id) THEN
+      DELETE FROM fenced.write w WHERE w.id = write_id;
+    END IF;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
   -- An entry in the WAL makes the COMMIT of this transaction wait for synchronous standbys. Without

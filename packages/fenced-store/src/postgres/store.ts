@@ -256,7 +256,8 @@ export class FencedPostgres {
    *
    * @returns `applied`, or `not-applied`, now and for ever. `unknown` means one of these:
    * - the write is still under way
-   * - the id is older than 23 hours
+   * - the id is older than 23 hours, or its note may be deleted: a wrong clock of the server can
+   *   delete notes earlier
    * - the write had no `writeId`, and its error has an id of another kind
    * @throws {StoreUnavailableError} no answer: ask again
    */
