@@ -168,8 +168,8 @@ describe.each(POSTGRES_MAJORS)('on PostgreSQL %i', (of) => {
         await lease.extend(10_000);
       });
 
-      test('an upgrade from version 4', async () => {
-        const file = new URL('./harness/postgres-schema-4.sql', import.meta.url);
+      test('an upgrade from version 5', async () => {
+        const file = new URL('./harness/postgres-schema-5.sql', import.meta.url);
         const { store } = await openPlanted(await readFile(file, 'utf8'));
         await store.install();
         await store.claim({ resource: 'invoice/1', token: 34 });

@@ -9,6 +9,7 @@ import { expectHistory, plans, prepareStorm, storm } from './harness/postgres-st
 import {
   closeAfterTest,
   connect,
+  connectPg,
   gate,
   INSERT,
   openLedger,
@@ -135,6 +136,73 @@ describe('settle', () => {
     expect(rows).toEqual([{ count: 1_101 - 1_024 }]);
     expect(await store.settle(id(1))).toBe('unknown');
     expect(await store.settle(fresh)).toBe('applied');
+  });
+});
+
+describe('settle, after the clock of the server was a day ahead for a moment', () => {
+  /** A ledger whose server takes the time of its functions from a table. */
+  async function openWithClock() {
+    const ledger = await openLedger();
+    const { pool, store } = ledger;
+    await pool.query(`
+      CREATE TABLE public.clock AS SELECT interval '0' AS ahead;
+      ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO true_clock_timestamp;
+      CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+        AS 'SELECT pg_catalog.true_clock_timestamp() + ahead FROM public.clock'`);
+    const settled = store.newWriteId();
+    expect(await store.settle(settled)).toBe('not-applied');
+    const writeId = store.newWriteId();
+    await store.query({ resource, token: 33, writeId }, INSERT, ['33']);
+    const setClock = (ahead: string) => pool.query('UPDATE public.clock SET ahead = $1', [ahead]);
+    return { ...ledger, setClock, settled, writeId };
+  }
+
+  test('the outcome of a write whose note is deleted is unknown', async () => {
+    const { store, pool, setClock, settled, writeId } = await openWithClock();
+    await setClock('25 hours');
+    await pool.query('SELECT fenced.forget_writes()');
+    await setClock('0');
+    expect(await store.settle(writeId)).toBe('unknown');
+    expect(await store.settle(writeId)).toBe('unknown');
+    expect(await store.settle(settled)).toBe('not-applied');
+    const later = store.newWriteId();
+    expect(await store.settle(later)).toBe('not-applied');
+    await expect(
+      store.claim({ resource, token: 33, writeId: later }),
+    ).rejects.toMatchObject({ code: 'invalid-argument' });
+  });
+
+  test('also if the note is deleted while settle asks', async () => {
+    const { store, pool, url, untilWaiting, setClock, writeId } = await openWithClock();
+    const asking = connectPg(url.href, { max: 1 });
+    const settle = (level: string) =>
+      asking.query(`BEGIN ISOLATION LEVEL ${level}; SELECT 1`).then(() => ({
+        ask: () => asking.query('SELECT fenced.settle($1) AS outcome', [writeId]),
+      }));
+    const forgetting = connectPg(url.href, { max: 1 });
+    await setClock('25 hours');
+    await forgetting.query('BEGIN; SELECT fenced.forget_writes()');
+    await setClock('0');
+    const { ask } = await settle('READ COMMITTED');
+    const answer = ask();
+    await untilWaiting(1);
+    await forgetting.query('COMMIT');
+    expect((await answer).rows).toEqual([{ outcome: 'unknown' }]);
+    await asking.query('COMMIT');
+    expect(await store.settle(writeId)).toBe('unknown');
+    expect((await pool.query('TABLE fenced.write')).rowCount).toBe(1);
+  });
+
+  test('an older snapshot is refused', async () => {
+    const { pool, url, setClock, writeId } = await openWithClock();
+    const asking = connectPg(url.href, { max: 1 });
+    await asking.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+    await setClock('25 hours');
+    await pool.query('SELECT fenced.forget_writes()');
+    await setClock('0');
+    const answer = asking.query('SELECT fenced.settle($1)', [writeId]);
+    await expect(answer).rejects.toMatchObject({ code: '40001' });
+    await asking.query('ROLLBACK');
   });
 });
 

@@ -45,7 +45,10 @@ test.each(['DISCARD ALL', 'DEALLOCATE ALL'])(
     }
     const written = [0, 1, 2, 3].flatMap((i) => [`query ${i}`, `transaction ${i}`]);
     expect(await entries()).toEqual(written);
-    expect(await records.get('1')).toMatchObject({ body: 3, version: 4n });
+    expect(await records.get('1')).toMatchObject({
+      body: 3,
+      version: expect.stringMatching(/^4-/),
+    });
   },
 );
 

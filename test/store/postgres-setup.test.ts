@@ -34,15 +34,15 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 5 }]);
+    expect(rows).toEqual([{ version: 6 }]);
   });
 });
 
-describe('an upgrade from version 4', () => {
-  async function openVersion4() {
+describe('an upgrade from version 5', () => {
+  async function openVersion5() {
     const url = await createDatabase();
     const pool = connect(url.href);
-    const file = new URL('./harness/postgres-schema-4.sql', import.meta.url);
+    const file = new URL('./harness/postgres-schema-5.sql', import.meta.url);
     await pool.query(await readFile(file, 'utf8'));
     const role = await asNewRole(url);
     const theirs = new FencedPostgres({ pool: connect(role.href) });
@@ -51,25 +51,30 @@ describe('an upgrade from version 4', () => {
   }
 
   test('keeps tokens, documents and the right to present tokens', async () => {
-    const { pool, store, theirs } = await openVersion4();
+    const { pool, store, theirs } = await openVersion5();
     await pool.query("SELECT fenced.present('invoice/42', 34)");
     await pool.query(
       "SELECT fenced.put_record('bills', '1', '7', 34, '0190a6b0-0000-4000-8000-000000000000')",
     );
-    await expect(store.claim({ resource, token: 35 })).rejects.toMatchObject({
+    await expect(store.records('bills').put('1', 8, { token: 35 })).rejects.toMatchObject({
       code: 'store-setup',
       message: expect.stringContaining('run install()'),
     });
+    // Version 5 may have deleted its note.
+    const earlier = store.newWriteId();
     await store.install();
+    expect(await store.settle(earlier)).toBe('unknown');
     await expect(theirs.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
     await theirs.claim({ resource, token: 35 });
     const bill = await theirs.records('bills').claimAndGet('1', { token: 35 });
-    expect(bill).toMatchObject({ body: 7, version: 1n });
+    expect(bill).toMatchObject({ body: 7 });
+    const { version } = bill ?? {};
+    await theirs.records('bills').put('1', 8, { token: 35, expected: version ?? '' });
     expect(await theirs.settle(theirs.newWriteId())).toBe('not-applied');
   });
 
   test('keeps guards intact', async () => {
-    const { pool, store } = await openVersion4();
+    const { pool, store } = await openVersion5();
     await pool.query(
       "CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', $$'invoice/' || id$$)",
     );
@@ -80,20 +85,25 @@ describe('an upgrade from version 4', () => {
     await store.query({ resource, token: 34 }, write);
   });
 
-  test('leaves the functions of a new installation', async () => {
-    const { pool, store } = await openVersion4();
-    const functions = async (somewhere: pg.Pool) => {
+  test('leaves the functions, columns and indexes of a new installation', async () => {
+    const { pool, store } = await openVersion5();
+    const parts = async (somewhere: pg.Pool) => {
       const { rows } = await somewhere.query(
-        "SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace ORDER BY 1",
+        `SELECT oid::regprocedure::text AS part FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace
+         UNION SELECT pg_get_triggerdef(t.oid) || tgenabled::text FROM pg_trigger t
+           JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = 'fenced'::regnamespace
+         UNION SELECT concat_ws(' ', attrelid::regclass, attname, atttypid::regtype, attcollation::regcollation)
+           FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+           WHERE relnamespace = 'fenced'::regnamespace AND attnum > 0 ORDER BY 1`,
       );
       return rows;
     };
     await store.install();
-    expect(await functions(pool)).toEqual(await functions((await openLedger()).pool));
+    expect(await parts(pool)).toEqual(await parts((await openLedger()).pool));
   });
 
   test('does not give back a right that was taken away', async () => {
-    const { pool, role, store, theirs } = await openVersion4();
+    const { pool, role, store, theirs } = await openVersion5();
     await pool.query(`SELECT fenced.disallow('${role.username}')`);
     await store.install();
     await expect(theirs.claim({ resource, token: 35 })).rejects.toMatchObject({
@@ -102,23 +112,23 @@ describe('an upgrade from version 4', () => {
   });
 
   test('happens once if several processes install at once', async () => {
-    const { url, store } = await openVersion4();
+    const { url, store } = await openVersion5();
     const others = Array.from({ length: 4 }, () => new FencedPostgres({ pool: connect(url.href) }));
     await Promise.all(others.map((other) => other.install()));
     await store.claim({ resource, token: 41 });
   });
 
-  test('is the only one: schema.sql refuses the versions 3 and 6, and install leaves version 6 as it is', async () => {
+  test('is the only one: schema.sql refuses the versions 4 and 7, and install leaves version 7 as it is', async () => {
     const { store, pool } = await openLedger();
     const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
-    for (const version of [3, 6]) {
+    for (const version of [4, 7]) {
       await pool.query(
         `CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${version}'`,
       );
       const run = pool.query(await readFile(file, 'utf8'));
       await expect(run).rejects.toThrow(`has version ${version}`);
-      if (version === 6) await store.install();
-      else await expect(store.install()).rejects.toThrow('Run the schema.sql of version 4');
+      if (version === 7) await store.install();
+      else await expect(store.install()).rejects.toThrow('Run the schema.sql of version 5');
     }
   });
 });

@@ -38,7 +38,7 @@ import { type GatewayHttp, pathOf } from './http.js';
 import { keptHeaders, originOf, requestHeaders } from './object-headers.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
-import { Values } from './values.js';
+import { conditionOf, Values } from './values.js';
 
 /**
  * The methods of a `FencedS3` that work through a gateway: all but those for the bucket's operator.
@@ -97,7 +97,7 @@ export class GatewayObjects implements Objects {
       body: content,
       headers: {
         ...requestHeaders(headers),
-        ...condition(expected),
+        ...conditionOf(expected),
         ...(length !== undefined && { 'Content-Length': String(length) }),
       },
     });
@@ -199,7 +199,7 @@ export class GatewayObjects implements Objects {
   async delete(key: string, options: ReplaceOptions): Promise<Written> {
     checkCall(options);
     checkExpected(options.expected);
-    return this.#write('DELETE', key, options, { headers: condition(options.expected) });
+    return this.#write('DELETE', key, options, { headers: conditionOf(options.expected) });
   }
 
   /** As `highest` of `FencedS3`. Needs the verb `ratchet`. */
@@ -329,9 +329,4 @@ async function* piecesOf(
 function bodyBytesOf({ headers }: Response): number | undefined {
   const bytes = headers.get('content-range')?.split('/')[1] ?? headers.get('content-length');
   return bytes === null ? undefined : Number(bytes);
-}
-
-function condition(expected: string | null | undefined): Record<string, string> {
-  if (expected === undefined) return {};
-  return expected === null ? { 'If-None-Match': '*' } : { 'If-Match': `"${expected}"` };
 }

@@ -1,5 +1,6 @@
 import { InvalidArgumentError, parseToken, type Settlement } from '@fenced/store';
 import {
+  checkExpected,
   checkFunction,
   checkNoToken,
   checkOptions,
@@ -21,7 +22,7 @@ import { type GatewayHttp, pathOf } from './http.js';
 import { idOf } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
-import { Values } from './values.js';
+import { conditionOf, Values } from './values.js';
 
 /** The methods of `FencedRecords`. */
 export type Records = Pick<
@@ -126,15 +127,13 @@ export class GatewayRecords implements Records {
   ): Promise<WrittenRecord> {
     const key = this.#keyOf(id, options);
     const { expected } = options;
-    if (expected !== undefined && expected !== null && typeof expected !== 'bigint')
-      throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
+    checkExpected(expected);
     const headers = {
       ...(body && { 'Content-Type': 'application/json' }),
-      ...(expected === null && { 'If-None-Match': '*' }),
-      ...(typeof expected === 'bigint' && { 'If-Match': `"${expected}"` }),
+      ...conditionOf(expected),
     };
     const written = await this.#values.write(method, key, options, { headers, body });
-    return { ...written, version: BigInt(written.version ?? 0) };
+    return { ...written, version: written.version ?? '' };
   }
 }
 
@@ -145,7 +144,7 @@ async function currentOf(response: Response | null): Promise<CurrentRecord | nul
   return {
     body: (await response.json()) as Json,
     token: BigInt(headers.get('fencing-token') ?? 0),
-    version: BigInt(headers.get('etag')?.slice(1, -1) ?? 0),
+    version: headers.get('etag')?.slice(1, -1) ?? '',
     writeId: idOf(headers.get('fencing-write-id') ?? ''),
   };
 }

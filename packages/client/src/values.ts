@@ -179,3 +179,9 @@ export class Values {
     return { method: 'POST', path, resource: key, token, isWrite: true, signal, headers };
   }
 }
+
+/** The condition of a write that expects a version, or none. */
+export function conditionOf(expected: string | null | undefined): Record<string, string> {
+  if (expected === undefined) return {};
+  return expected === null ? { 'If-None-Match': '*' } : { 'If-Match': `"${expected}"` };
+}

@@ -93,3 +93,9 @@ export function checkNoToken(options: object, instead: string): void {
       `a read takes no token, because it writes nothing: call ${instead}, which claims the resource and reads it`,
     );
 }
+
+/** @throws {InvalidArgumentError} */
+export function checkExpected(expected: string | null | undefined): void {
+  if (expected !== undefined && expected !== null && typeof expected !== 'string')
+    throw new InvalidArgumentError(`expected must be a version or null value=${shown(expected)}`);
+}

@@ -1,4 +1,5 @@
 import {
+  checkExpected,
   checkFunction,
   checkNoToken,
   checkOptions,
@@ -37,8 +38,11 @@ export type Json =
 export interface CurrentRecord {
   readonly body: Json;
   readonly token: bigint;
-  /** 1 after the first write, and one more after each that follows, deletions included. */
-  readonly version: bigint;
+  /**
+   * Names what this write made, and nothing else. Compare versions only for equality: after a
+   * failover, the numbers in them may repeat.
+   */
+  readonly version: string;
   /** The id of the write that made this version. */
   readonly writeId: string;
 }
@@ -63,7 +67,7 @@ export interface RecordWriteOptions extends RecordOptions {
    * The version that the write may replace; null if there may be no document.
    * @default any
    */
-  readonly expected?: bigint | null;
+  readonly expected?: string | null;
   /**
    * Called with the write's id right before it is sent. Without a call nothing was sent. It must
    * not throw.
@@ -79,12 +83,16 @@ export interface RecordUpdateOptions extends RecordOptions {
 /** Number of attempts, if the server rolls a statement back because of concurrent transactions. */
 const ATTEMPTS_MAX = 10;
 
-const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
+const COLUMNS = 'body, token::pg_catalog.text, version, write_id::pg_catalog.text';
+/** The expectation of a write that may replace no document. */
+const NONE = 'none';
+/** Number and write id. */
+const VERSION = /^[1-9]\d*-[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/;
 const GET = `SELECT ${COLUMNS} FROM fenced.get_record($1, $2)`;
 export const STATEMENTS: Readonly<
   Record<'put' | 'get' | 'getLasting' | 'claim' | 'claimAndGet', string>
 > = {
-  put: 'SELECT fenced.put_record($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4, $5, $6)::pg_catalog.text',
+  put: 'SELECT fenced.put_record($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4, $5, $6::pg_catalog.text)',
   get: GET,
   /**
    * Also writes to the WAL, and so waits for synchronous standbys, which may lack the latest write.
@@ -167,7 +175,7 @@ export class FencedRecords {
       for (let attempt = 1; ; attempt++) {
         const current = await this.#find(id, signal);
         const body = toJson(await edit(current));
-        const expected = current?.version ?? 0n;
+        const expected = current?.version ?? NONE;
         const written = await this.#write({ id, body, token, expected, signal });
         if (written) return written;
         await backOff(this.#retried(id, signal, attemptsMax), attempt);
@@ -233,12 +241,11 @@ export class FencedRecords {
     const { token, signal } = this.#check(id, options);
     const { expected, onWriteId } = options;
     if (onWriteId !== undefined) checkFunction('onWriteId', onWriteId);
-    if (expected !== undefined && expected !== null && typeof expected !== 'bigint')
-      throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
+    checkExpected(expected);
     return this.#published(operation, id, token, async () => {
-      const write = { id, body, token, expected: expected === null ? 0n : expected, signal };
-      // No document has such a version, and 0 would mean "none".
-      const isImpossible = expected != null && (expected < 1n || expected >= 2n ** 63n);
+      const write = { id, body, token, expected: expected === null ? NONE : expected, signal };
+      // No document has such a version, and `none` would mean that there is none.
+      const isImpossible = expected != null && !VERSION.test(expected);
       const written = isImpossible ? null : await this.#write(write, onWriteId);
       if (written) return written;
       // Invariant: only a write that expects a version can miss it.
@@ -246,8 +253,8 @@ export class FencedRecords {
       const found = await this.#find(id, signal);
       throw new VersionMismatchError({
         resource: id,
-        expected: expected === null ? null : String(expected),
-        found: found && String(found.version),
+        expected,
+        found: found?.version ?? null,
       });
     });
   }
@@ -258,19 +265,19 @@ export class FencedRecords {
     onWriteId?: (writeId: string) => void,
   ): Promise<WrittenRecord | null> {
     const writeId = this.#runtime.uniqueId();
-    const values = [body, String(token), writeId, expected === undefined ? null : String(expected)];
+    const values = [body, String(token), writeId, expected ?? null];
     try {
       const row = await this.#ask<readonly [string | null]>(id, signal, STATEMENTS.put, values, {
         onSend: () => onWriteId?.(writeId),
         onLost: (cause) => unknown(id, writeId, true, cause),
       });
       const version = row?.[0] ?? null;
-      return version === null ? null : { token, version: BigInt(version), writeId };
+      return version === null ? null : { token, version, writeId };
     } catch (error) {
       if (!(error instanceof OutcomeUnknownError)) throw error;
       const row = await this.#ask(id, signal, STATEMENTS.getLasting).catch(() => undefined);
       if (row?.[3] !== writeId) throw error;
-      return { token, version: BigInt(row[2]), writeId };
+      return { token, version: row[2], writeId };
     }
   }
 
@@ -349,13 +356,13 @@ export class FencedRecords {
   }
 }
 
-/** One write. `expected` is the version to be replaced, 0 for none; any if it is not given. */
+/** One write. `expected` is the version to be replaced, or `NONE`; any if it is not given. */
 interface Write {
   readonly id: string;
   /** Null deletes the document. */
   readonly body: string | null;
   readonly token: bigint;
-  readonly expected: bigint | undefined;
+  readonly expected: string | undefined;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -391,7 +398,7 @@ function meaningOf(error: ServerError, id: string): Error {
 function currentOf(row: Row | undefined): CurrentRecord | null {
   const [body, token = '', version = '', writeId] = row ?? [null];
   if (body === null || !writeId) return null;
-  return { body: JSON.parse(body), token: BigInt(token), version: BigInt(version), writeId };
+  return { body: JSON.parse(body), token: BigInt(token), version, writeId };
 }
 
 /** @throws {InvalidArgumentError} it is no value of JSON */

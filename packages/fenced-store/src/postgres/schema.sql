@@ -1,7 +1,7 @@
 -- The fencing ratchet of @fenced/store, for PostgreSQL 14 and later.
 --
 -- Install it by `psql --single-transaction -f schema.sql`, by a migration tool, or by install() of
--- FencedPostgres. A second run changes nothing. Version 4 is upgraded; other versions are refused.
+-- FencedPostgres. A second run changes nothing. Version 5 is upgraded; other versions are refused.
 --
 -- Without the library, begin each fenced transaction with this:
 --
@@ -20,6 +20,11 @@
 
 -- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
 -- takes part. The last statement of this file restores the path.
+--
+-- Invariant: two names are equal if their bytes are, and the order of an index never changes. So
+-- each stored name has the collation "C", and each function takes its names in it. A column of
+-- the caller may have another collation. An upgrade of ICU or of the C library may change the order
+-- of the database's own.
 SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 
@@ -31,6 +36,7 @@ DECLARE
   schema CONSTANT oid := to_regnamespace('fenced');
   stranger name;
   installed integer;
+  twice record;
 BEGIN
   -- The owner of an object can later replace it by one that harms the role that runs this file.
   SELECT r.rolname INTO stranger FROM pg_roles r
@@ -47,19 +53,36 @@ BEGIN
   -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
-  IF installed NOT IN (4, 5) THEN
-    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 5', installed
-      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 5
-        THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 4 first.' END;
+  IF installed NOT IN (5, 6) THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 6', installed
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 6
+        THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 5 first.' END;
   END IF;
-  IF installed = 4 THEN
-    DROP FUNCTION fenced.refuse(text, bigint, bigint),
-      fenced.refuse_below_floor(text, bigint, bigint), fenced.take_turn(text, bigint),
-      fenced.present(text[], bigint),
-      fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.note_write(uuid),
-      fenced.made_at(uuid), fenced.settle(uuid), fenced.claim_record(text, text, bigint),
-      fenced.claim_and_get_record(text, text, bigint),
-      fenced.refuse_lower(text, text, bigint);
+  IF installed = 5 THEN
+    LOCK TABLE fenced.ratchet, fenced.floor, fenced.record IN ACCESS EXCLUSIVE MODE;
+    DROP FUNCTION fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+      fenced.get_record(text, text), fenced.claim_record(text, text, bigint);
+    UPDATE fenced.record SET write_id = gen_random_uuid() WHERE version > 0 AND write_id IS NULL;
+    -- An index in another collation may have lost names, which were then inserted again. Joins of a
+    -- table with itself would not find them: the server takes the names for unique, and omits them.
+    DELETE FROM fenced.ratchet WHERE ctid IN (SELECT r.ctid FROM (SELECT ctid,
+      row_number() OVER (PARTITION BY resource COLLATE "C" ORDER BY token DESC) AS place
+      FROM fenced.ratchet) r WHERE r.place > 1);
+    DELETE FROM fenced.floor WHERE ctid IN (SELECT f.ctid FROM (SELECT ctid,
+      row_number() OVER (PARTITION BY prefix COLLATE "C" ORDER BY token DESC) AS place
+      FROM fenced.floor) f WHERE f.place > 1);
+    SELECT min(r.collection) AS collection, min(r.id) AS id INTO twice FROM fenced.record r
+      GROUP BY r.collection COLLATE "C", r.id COLLATE "C" HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+      RAISE EXCEPTION 'the record %/% is stored twice', twice.collection, twice.id
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+          HINT = 'Look at both with enable_indexscan = off, and delete the wrong one by its ctid.';
+    END IF;
+    ALTER TABLE fenced.ratchet ALTER resource TYPE text COLLATE "C";
+    ALTER TABLE fenced.floor ALTER prefix TYPE text COLLATE "C";
+    ALTER TABLE fenced.reset_log ALTER resource TYPE text COLLATE "C";
+    ALTER TABLE fenced.record
+      ALTER collection TYPE text COLLATE "C", ALTER id TYPE text COLLATE "C";
   END IF;
 END
 $$;
@@ -69,7 +92,7 @@ CREATE SCHEMA IF NOT EXISTS fenced;
 -- The highest committed token of each resource. Only `prune` deletes rows, and then a floor stands
 -- for their tokens. Columns that change are in no index, and pages have room, so updates are HOT.
 CREATE TABLE IF NOT EXISTS fenced.ratchet (
-  resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
+  resource text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
   token bigint NOT NULL CHECK (token > 0),
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 70);
@@ -79,11 +102,16 @@ CREATE TABLE IF NOT EXISTS fenced.ratchet (
 -- updates the row of the empty prefix. `advance` locks that row, and so fails if its snapshot is
 -- older than the round.
 CREATE TABLE IF NOT EXISTS fenced.floor (
-  prefix text PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
+  prefix text COLLATE "C" PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
   token bigint NOT NULL CHECK (token >= 0),
   raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO fenced.floor (prefix, token) VALUES ('', 0) ON CONFLICT DO NOTHING;
+
+-- The first UUID of version 7 from that time on.
+CREATE OR REPLACE FUNCTION fenced.first_id(made_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE AS $$ SELECT rpad(
+  lpad(to_hex((extract(epoch FROM made_at) * 1000)::bigint), 12, '0'), 32, '0')::uuid $$;
 
 -- The outcomes of writes, kept for a day. The write's own transaction inserts its row, so the row
 -- is there if that transaction committed. If `settle` inserts the row before, the write's insertion
@@ -93,10 +121,18 @@ CREATE TABLE IF NOT EXISTS fenced.write (
   applied boolean NOT NULL
 );
 
+-- The highest id of a deleted note. The outcome of a write with an id up to it is unknown, unless
+-- its note is still there. Version 5 kept no such id, so all ids from before the upgrade count.
+CREATE TABLE IF NOT EXISTS fenced.forgotten_write (id uuid NOT NULL);
+INSERT INTO fenced.forgotten_write (id)
+  SELECT CASE WHEN to_regprocedure('fenced.version()') IS NULL
+    THEN '00000000-0000-0000-0000-000000000000' ELSE fenced.first_id(clock_timestamp()) END
+  WHERE NOT EXISTS (SELECT FROM fenced.forgotten_write);
+
 -- A log of lowered ratchets.
 CREATE TABLE IF NOT EXISTS fenced.reset_log (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  resource text NOT NULL,
+  resource text COLLATE "C" NOT NULL,
   token_before bigint,
   token_after bigint NOT NULL,
   reason text NOT NULL CHECK (reason <> ''),
@@ -106,8 +142,8 @@ CREATE TABLE IF NOT EXISTS fenced.reset_log (
 
 -- JSON documents, each with its own ratchet. A deleted one keeps its row, without a body.
 CREATE TABLE IF NOT EXISTS fenced.record (
-  collection text NOT NULL CHECK (octet_length(collection) BETWEEN 1 AND 1024),
-  id text NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 1024),
+  collection text COLLATE "C" NOT NULL CHECK (octet_length(collection) BETWEEN 1 AND 1024),
+  id text COLLATE "C" NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 1024),
   body jsonb,
   token bigint NOT NULL CHECK (token > 0),
   version bigint NOT NULL,
@@ -116,7 +152,7 @@ CREATE TABLE IF NOT EXISTS fenced.record (
 ) WITH (fillfactor = 70);
 
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 5';
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 6';
 
 -- Raises UF001, with the facts as JSON in DETAIL. A pruned resource may have had a higher token.
 CREATE OR REPLACE FUNCTION fenced.refuse(
@@ -140,7 +176,7 @@ $$;
 -- The highest floor over a resource, or over all resources with a prefix.
 CREATE OR REPLACE FUNCTION fenced.floor_of(resource text) RETURNS bigint
 LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
-  WHERE starts_with(floor_of.resource, f.prefix) $$;
+  WHERE starts_with(floor_of.resource COLLATE "C", f.prefix) $$;
 
 -- Raises the ratchet of a resource to the token, or raises UF001 if a higher token was presented.
 -- The transaction then holds the resource until it ends. Only transactions with the same token may
@@ -164,43 +200,44 @@ LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
 CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  key CONSTANT bigint := hashtextextended(advance.resource, 112585829737828);
+  name CONSTANT text COLLATE "C" := advance.resource;
+  key CONSTANT bigint := hashtextextended(name, 112585829737828);
   is_read_committed CONSTANT boolean := current_setting('transaction_isolation') = 'read committed';
   highest bigint;
   floor bigint;
 BEGIN
-  IF advance.resource IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
+  IF name IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
     RAISE EXCEPTION 'a fencing token needs a resource and is a whole number from 1 to 9223372036854775807'
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   LOOP
-    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = advance.resource;
+    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = name;
     IF highest > advance.token THEN
-      PERFORM fenced.refuse(advance.resource, advance.token, highest);
+      PERFORM fenced.refuse(name, advance.token, highest);
     ELSIF highest = advance.token THEN
       PERFORM pg_advisory_xact_lock_shared(key);
       IF is_read_committed THEN
         PERFORM FROM fenced.ratchet r
-          WHERE r.resource = advance.resource AND r.token = advance.token;
+          WHERE r.resource = name AND r.token = advance.token;
       ELSE
         PERFORM FROM fenced.ratchet r
-          WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
+          WHERE r.resource = name AND r.token = advance.token FOR SHARE;
       END IF;
     ELSIF highest < advance.token THEN
       PERFORM pg_advisory_xact_lock(key);
       UPDATE fenced.ratchet r SET token = advance.token, advanced_at = clock_timestamp()
-        WHERE r.resource = advance.resource AND r.token < advance.token;
+        WHERE r.resource = name AND r.token < advance.token;
     ELSE
       PERFORM pg_advisory_xact_lock(key);
       IF NOT is_read_committed THEN
         PERFORM FROM fenced.floor f WHERE f.prefix = '' FOR SHARE;
       END IF;
-      SELECT fenced.floor_of(advance.resource) INTO floor;
+      SELECT fenced.floor_of(name) INTO floor;
       IF floor > advance.token AND NOT EXISTS (
-          SELECT FROM fenced.ratchet r WHERE r.resource = advance.resource) THEN
-        PERFORM fenced.refuse(advance.resource, advance.token, floor, true);
+          SELECT FROM fenced.ratchet r WHERE r.resource = name) THEN
+        PERFORM fenced.refuse(name, advance.token, floor, true);
       END IF;
-      INSERT INTO fenced.ratchet (resource, token) VALUES (advance.resource, advance.token)
+      INSERT INTO fenced.ratchet (resource, token) VALUES (name, advance.token)
         ON CONFLICT DO NOTHING;
     END IF;
     -- Not found: another token came first during the wait, or the row was pruned.
@@ -271,7 +308,7 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
-  name text;
+  name text COLLATE "C";
 BEGIN
   IF read_committed AND (current_setting('transaction_isolation') <> 'read committed'
       OR current_setting('transaction_read_only')::boolean) THEN
@@ -311,7 +348,8 @@ AS $$ BEGIN PERFORM fenced.present(ARRAY[present.resource], present.token); END 
 -- The highest committed token of the resource; 0 if there is none. The floor if it has no row.
 CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource),
+AS $$ SELECT coalesce(
+  (SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource COLLATE "C"),
   fenced.floor_of(highest.resource)) $$;
 
 -- Raises UF003 unless this is still the transaction `started`. The library calls it right before
@@ -327,19 +365,22 @@ END
 $$;
 
 -- Deletes up to 1024 notes of applied writes that are older than a day: four times as many as were
--- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. Only
--- one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
+-- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. The
+-- highest deleted id is kept, because the clock may be wrong for a moment: age alone would not tell
+-- `settle` that a note is deleted. Only one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
 -- could meet rows that are deleted already, and fail with 40001.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  kept_ms CONSTANT bigint := extract(epoch FROM clock_timestamp() - interval '1 day') * 1000;
-  first_kept CONSTANT uuid := rpad(lpad(to_hex(kept_ms), 12, '0'), 32, '0')::uuid;
+  first_kept CONSTANT uuid := fenced.first_id(clock_timestamp() - interval '1 day');
 BEGIN
   IF current_setting('transaction_isolation') = 'read committed'
       AND pg_try_advisory_xact_lock(112585829737829) THEN
-    DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w
-      WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
+    WITH deleted AS (
+      DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w
+        WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024) RETURNING id)
+    UPDATE fenced.forgotten_write f SET id = d.id
+      FROM (SELECT id FROM deleted ORDER BY id DESC LIMIT 1) d WHERE f.id < d.id;
   END IF;
 END
 $$;
@@ -347,6 +388,11 @@ $$;
 -- The outcome of a write: 'applied', 'not-applied', or 'unknown' if its note may be deleted, or if
 -- it is still under way after wait_ms. The answer is final: a write that has not arrived is
 -- refused.
+--
+-- Invariant: 'not-applied' needs a note of `settle` that was inserted while no note of a higher or
+-- equal id was deleted. So no note of the write itself was there before. Under READ COMMITTED, the
+-- check after the insertion sees a deletion for which the insertion waited. The other levels may
+-- have an older snapshot. There, locking the row fails with 40001 if it has changed since.
 CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid, wait_ms integer DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -357,9 +403,17 @@ BEGIN
   IF wait_ms IS NOT NULL THEN
     PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', wait_ms), true);
   END IF;
-  -- Notes are kept for 24 hours, so none of a younger id is deleted. Only version 7 has a time.
+  -- Only version 7 has a time. Notes are kept for 24 hours.
   IF made_at > clock_timestamp() - interval '23 hours' AND substr(digits, 13, 1) = '7' THEN
-    INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+      PERFORM FROM fenced.forgotten_write FOR SHARE;
+    END IF;
+    INSERT INTO fenced.write (id, applied)
+      SELECT write_id, false FROM fenced.forgotten_write f WHERE f.id < write_id
+      ON CONFLICT DO NOTHING;
+    IF FOUND AND EXISTS (SELECT FROM fenced.forgotten_write f WHERE f.id >= write_id) THEN
+      DELETE FROM fenced.write w WHERE w.id = write_id;
+    END IF;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
   -- An entry in the WAL makes the COMMIT of this transaction wait for synchronous standbys. Without
@@ -376,15 +430,16 @@ $$;
 CREATE OR REPLACE FUNCTION fenced.reset(resource text, token bigint, reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  name CONSTANT text COLLATE "C" := reset.resource;
   before bigint;
 BEGIN
-  PERFORM pg_advisory_xact_lock(hashtextextended(reset.resource, 112585829737828));
-  SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = reset.resource;
-  INSERT INTO fenced.ratchet AS r (resource, token) VALUES (reset.resource, reset.token)
+  PERFORM pg_advisory_xact_lock(hashtextextended(name, 112585829737828));
+  SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = name;
+  INSERT INTO fenced.ratchet AS r (resource, token) VALUES (name, reset.token)
     ON CONFLICT ON CONSTRAINT ratchet_pkey
     DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
   INSERT INTO fenced.reset_log (resource, token_before, token_after, reason)
-    VALUES (reset.resource, before, reset.token, reset.reason);
+    VALUES (name, before, reset.token, reset.reason);
 END
 $$;
 
@@ -410,13 +465,14 @@ CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval,
   up_to bigint DEFAULT NULL, OUT floor bigint, OUT held_back_by text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  beginning CONSTANT text COLLATE "C" := raise_floor.prefix;
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   lowest record;
   wanted bigint;
 BEGIN
   IF up_to IS NULL THEN
     SELECT r.resource, r.token INTO lowest FROM fenced.ratchet r
-      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before
+      WHERE starts_with(r.resource, beginning) AND r.advanced_at >= advanced_before
       ORDER BY r.token LIMIT 1;
   ELSE
     SELECT NULL AS resource, up_to AS token INTO lowest;
@@ -424,15 +480,15 @@ BEGIN
   SELECT max(r.token) FILTER (WHERE (r.token > lowest.token) IS NOT TRUE),
       CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END
     INTO wanted, held_back_by FROM fenced.ratchet r
-    WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
-  IF wanted > fenced.floor_of(prefix) THEN
+    WHERE starts_with(r.resource, beginning) AND r.advanced_at < advanced_before;
+  IF wanted > fenced.floor_of(beginning) THEN
     INSERT INTO fenced.floor AS f (prefix, token)
-      SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
-      FROM (SELECT '' UNION SELECT raise_floor.prefix) AS raised (p) ORDER BY p
+      SELECT p, CASE p WHEN beginning THEN wanted ELSE 0 END
+      FROM (SELECT '' UNION SELECT beginning) AS raised (p) ORDER BY p
       ON CONFLICT ON CONSTRAINT floor_pkey
       DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
   END IF;
-  floor := fenced.floor_of(prefix);
+  floor := fenced.floor_of(beginning);
 END
 $$;
 
@@ -446,7 +502,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   floor CONSTANT bigint := fenced.floor_of(prefix);
-  locked text[];
+  locked text[] COLLATE "C";
 BEGIN
   -- Few pages at once: each deleted resource takes an entry of the server's lock table until the
   -- transaction ends.
@@ -457,7 +513,7 @@ BEGIN
   WITH old AS MATERIALIZED (
     SELECT r.resource FROM fenced.ratchet r
       WHERE r.ctid >= format('(%s,0)', page)::tid AND r.ctid < format('(%s,0)', page + pages)::tid
-        AND starts_with(r.resource, prune.prefix)
+        AND starts_with(r.resource, prune.prefix COLLATE "C")
         AND r.advanced_at < advanced_before AND r.token <= floor)
   SELECT array_agg(o.resource) INTO locked FROM old o
     WHERE pg_try_advisory_xact_lock(hashtextextended(o.resource, 112585829737828));
@@ -604,8 +660,8 @@ BEGIN
     $create$, routine, format($body$
 #variable_conflict use_column
 DECLARE
-  resource_before_ text;
-  resource_after_ text;
+  resource_before_ text COLLATE "C";
+  resource_after_ text COLLATE "C";
   done_ text;
 BEGIN
   IF TG_OP <> 'INSERT' THEN
@@ -705,30 +761,38 @@ BEGIN
 END
 $$;
 
+-- Names a version of a document: its number, and the id of the write that made it. The number alone
+-- names none. If a crash or a failover loses a commit, the next write gets the same number.
+CREATE OR REPLACE FUNCTION fenced.version_of(number bigint, write_id uuid) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT concat(number, '-', write_id) $$;
+
 -- Writes a document, or deletes it if the body is NULL. `expected` is the version to be replaced,
--- 0 for no document, NULL for any. Gives the new version; NULL if another one is there.
+-- 'none' for no document, NULL for any. Gives the new version; NULL if another one is there.
+--
+-- Invariant: the write replaces the version that its caller read, or none. No two writes make the
+-- same version, because their ids differ. That holds as long as nobody gives two writes one id.
 CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint,
-  write_id uuid, expected bigint DEFAULT NULL) RETURNS bigint
+  write_id uuid, expected text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  written bigint;
+  written text;
 BEGIN
   INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
     SELECT put_record.collection, put_record.id, put_record.body, put_record.token, 1,
-      put_record.write_id
+      coalesce(put_record.write_id, gen_random_uuid())
     -- Rows are never deleted. So without a row, no version was ever there that could be expected.
-    WHERE coalesce(expected, 0) = 0 OR EXISTS (SELECT FROM fenced.record r
-      WHERE r.collection = put_record.collection AND r.id = put_record.id)
+    WHERE coalesce(expected, 'none') COLLATE "C" = 'none' OR EXISTS (SELECT FROM fenced.record r
+      WHERE r.collection = put_record.collection COLLATE "C" AND r.id = put_record.id COLLATE "C")
     ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
       SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1,
         write_id = EXCLUDED.write_id
-      WHERE r.token <= EXCLUDED.token
-        AND (expected IS NULL OR expected = CASE WHEN r.body IS NULL THEN 0 ELSE r.version END)
-    RETURNING r.version INTO written;
+      WHERE r.token <= EXCLUDED.token AND (expected IS NULL OR expected COLLATE "C" =
+        CASE WHEN r.body IS NULL THEN 'none' ELSE fenced.version_of(r.version, r.write_id) END)
+    RETURNING fenced.version_of(r.version, r.write_id) INTO written;
   IF NOT FOUND THEN
     PERFORM fenced.refuse(r.collection || '/' || r.id, put_record.token, r.token)
-      FROM fenced.record r WHERE r.collection = put_record.collection AND r.id = put_record.id
-        AND r.token > put_record.token;
+      FROM fenced.record r WHERE r.collection = put_record.collection COLLATE "C"
+        AND r.id = put_record.id COLLATE "C" AND r.token > put_record.token;
   END IF;
   RETURN written;
 END
@@ -736,35 +800,37 @@ $$;
 
 -- Raises the ratchet of a document, and returns the document. From now on, no lower token can
 -- change it. The body is NULL if the document was deleted, or never written. A document without a
--- row gets one, with the version 0.
+-- row gets one, whose version has the number 0.
 CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, claimed bigint)
-RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+RETURNS TABLE (body text, token bigint, version text, write_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN QUERY INSERT INTO fenced.record AS r (collection, id, token, version)
     VALUES (claim_record.collection, claim_record.id, claimed, 0)
     ON CONFLICT ON CONSTRAINT record_pkey
     DO UPDATE SET token = EXCLUDED.token WHERE r.token <= EXCLUDED.token
-    RETURNING r.body::text, r.token, r.version, r.write_id;
+    RETURNING r.body::text, r.token, fenced.version_of(r.version, r.write_id), r.write_id;
   IF NOT FOUND THEN
     PERFORM fenced.refuse(r.collection || '/' || r.id, claimed, r.token) FROM fenced.record r
-      WHERE r.collection = claim_record.collection AND r.id = claim_record.id AND r.token > claimed;
+      WHERE r.collection = claim_record.collection COLLATE "C"
+        AND r.id = claim_record.id COLLATE "C" AND r.token > claimed;
   END IF;
 END
 $$;
 
 -- A document. The body is NULL if it was deleted, or only claimed.
 CREATE OR REPLACE FUNCTION fenced.get_record(collection text, id text)
-RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+RETURNS TABLE (body text, token bigint, version text, write_id uuid)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
-  WHERE r.collection = get_record.collection AND r.id = get_record.id $$;
+AS $$ SELECT r.body::text, r.token, fenced.version_of(r.version, r.write_id), r.write_id
+  FROM fenced.record r
+  WHERE r.collection = get_record.collection COLLATE "C" AND r.id = get_record.id COLLATE "C" $$;
 
 -- The functions that a role needs to write with tokens.
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint),
   fenced.present(text[], bigint, integer, uuid, boolean), fenced.highest(text),
-  fenced.settle(uuid, integer), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+  fenced.settle(uuid, integer), fenced.put_record(text, text, jsonb, bigint, uuid, text),
   fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
 
 -- Lets a role present tokens, and so raise ratchets, but neither lower nor delete them. 'public' is
@@ -772,7 +838,8 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT 'fenced.advance(text, bigint), fenced.presen
 CREATE OR REPLACE FUNCTION fenced.allow(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  grantee CONSTANT text := CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
+  grantee CONSTANT text := CASE role_name COLLATE "C"
+    WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
 BEGIN
   EXECUTE format('GRANT USAGE ON SCHEMA fenced TO %s', grantee);
   EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', fenced.writer_functions(), grantee);
@@ -783,12 +850,12 @@ CREATE OR REPLACE FUNCTION fenced.disallow(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %s', fenced.writer_functions(),
-    CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
+    CASE role_name COLLATE "C" WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
 END
 $$;
 
 -- At first only the owner may do anything that touches a table. Earlier grants and revokes stay. A
--- role that could present tokens to version 4 can do so to this one.
+-- role that could present tokens to version 5 can do so to this one.
 DO $$
 DECLARE
   routine regprocedure;

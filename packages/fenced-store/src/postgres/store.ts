@@ -115,7 +115,7 @@ export interface Guard {
 }
 
 /** The schema that this release needs: the number in `fenced.version()` of its schema.sql. */
-const SCHEMA_VERSION = 5;
+const SCHEMA_VERSION = 6;
 
 /** Limit for a scan of the whole ratchet. 100 million rows take less. */
 const SCAN_LIMIT_MS = 600_000;
@@ -256,7 +256,8 @@ export class FencedPostgres {
    *
    * @returns `applied`, or `not-applied`, now and for ever. `unknown` means one of these:
    * - the write is still under way
-   * - the id is older than 23 hours
+   * - the id is older than 23 hours, or its note may be deleted: a wrong clock of the server can
+   *   delete notes earlier
    * - the write had no `writeId`, and its error has an id of another kind
    * @throws {StoreUnavailableError} no answer: ask again
    */

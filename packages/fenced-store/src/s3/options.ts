@@ -329,12 +329,6 @@ export function checkRead(options: ReadOptions, claiming: string): void {
   checkRange(options.range);
 }
 
-/** @throws {InvalidArgumentError} */
-export function checkExpected(expected: string | null | undefined): void {
-  if (expected !== undefined && expected !== null && typeof expected !== 'string')
-    throw new InvalidArgumentError(`expected must be a version or null value=${shown(expected)}`);
-}
-
 /**
  * Returns the token that a call presents.
  *

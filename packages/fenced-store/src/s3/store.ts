@@ -1,6 +1,6 @@
 import '../node-version.js';
 import type { StoreCapabilities } from '../core/capabilities.js';
-import { checkFunction, checkWholeNumber } from '../core/check.js';
+import { checkExpected, checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { bodyBytes, checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
 import { encodingFor } from './codec/encode.js';
@@ -13,7 +13,6 @@ import {
   type CurrentStream,
   checkAttempts,
   checkCall,
-  checkExpected,
   checkRead,
   checkTokenOptions,
   type Edit,

@@ -6,6 +6,7 @@ import { FencedRecords, type Row, STATEMENTS } from '../postgres/records.js';
 import { systemRuntime } from '../postgres/runtime.js';
 
 const HOLD_MS = 5_000;
+const NO_ROW: Row = [null, '0', '0-', null];
 /** NUL and halves of surrogate pairs, as `JSON.stringify` writes them. PostgreSQL refuses both. */
 const NOT_STORABLE = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
 
@@ -48,10 +49,10 @@ export class MemoryRecords {
         if (body !== null && NOT_STORABLE.test(body))
           throw serverError('22P05', 'unsupported Unicode escape sequence');
         refuseLower(token);
-        const [present, , version] = row ?? [null, '0', '0'];
-        const found = present === null ? '0' : version;
+        const [present, , version] = row ?? NO_ROW;
+        const found = present === null ? 'none' : version;
         if (expected !== null && expected !== found) return [null];
-        const next = String(BigInt(version) + 1n);
+        const next = `${Number.parseInt(version, 10) + 1}-${writeId}`;
         this.#rows.set(key, [body, token, next, writeId]);
         return [next];
       }
@@ -59,7 +60,7 @@ export class MemoryRecords {
       case STATEMENTS.claimAndGet: {
         const [token] = values as [string];
         refuseLower(token);
-        const [body, , version, writeId] = row ?? [null, '0', '0', null];
+        const [body, , version, writeId] = row ?? NO_ROW;
         this.#rows.set(key, [body, token, version, writeId]);
         return this.#rows.get(key);
       }

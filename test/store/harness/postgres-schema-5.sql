@@ -1,4 +1,4 @@
--- schema.sql of version 4, without its comments.
+-- schema.sql of version 5, without its comments.
 SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 SELECT pg_advisory_xact_lock(112585829737828);
@@ -8,17 +8,32 @@ DECLARE
   stranger name;
   installed integer;
 BEGIN
-  SELECT r.rolname INTO stranger FROM pg_roles r WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
-    SELECT nspowner FROM pg_namespace WHERE oid = schema
-    UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
-    UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
+  SELECT r.rolname INTO stranger FROM pg_roles r
+    WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
+      SELECT nspowner FROM pg_namespace WHERE oid = schema
+      UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
+      UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
   IF FOUND THEN
-    RAISE EXCEPTION 'the schema "fenced", or a part of it, belongs to the role %', quote_ident(stranger)
-      USING ERRCODE = 'insufficient_privilege', HINT = format('Install as that role: SET ROLE %I', stranger);
+    RAISE EXCEPTION 'the schema "fenced", or a part of it, belongs to the role %',
+        quote_ident(stranger)
+      USING ERRCODE = 'insufficient_privilege',
+        HINT = format('Install as that role: SET ROLE %I', stranger);
   END IF;
-  SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
-  IF installed > 4 THEN
-    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 4', installed;
+  SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
+    FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
+  IF installed NOT IN (4, 5) THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 5', installed
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 5
+        THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 4 first.' END;
+  END IF;
+  IF installed = 4 THEN
+    DROP FUNCTION fenced.refuse(text, bigint, bigint),
+      fenced.refuse_below_floor(text, bigint, bigint), fenced.take_turn(text, bigint),
+      fenced.present(text[], bigint),
+      fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.note_write(uuid),
+      fenced.made_at(uuid), fenced.settle(uuid), fenced.claim_record(text, text, bigint),
+      fenced.claim_and_get_record(text, text, bigint),
+      fenced.refuse_lower(text, text, bigint);
   END IF;
 END
 $$;
@@ -27,8 +42,7 @@ CREATE TABLE IF NOT EXISTS fenced.ratchet (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
   token bigint NOT NULL CHECK (token > 0),
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-ALTER TABLE fenced.ratchet SET (fillfactor = 70);
+) WITH (fillfactor = 70);
 CREATE TABLE IF NOT EXISTS fenced.floor (
   prefix text PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
   token bigint NOT NULL CHECK (token >= 0),
@@ -58,217 +72,217 @@ CREATE TABLE IF NOT EXISTS fenced.record (
   PRIMARY KEY (collection, id)
 ) WITH (fillfactor = 70);
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS 'SELECT 4';
-CREATE OR REPLACE FUNCTION fenced.refuse(resource text, presented bigint, highest bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 5';
+CREATE OR REPLACE FUNCTION fenced.refuse(
+  resource text, presented bigint, highest bigint, pruned boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RAISE EXCEPTION 'stale fencing token'
-    USING ERRCODE = 'UF001', DETAIL = json_build_object(
-      'resource', resource, 'presented', presented::text, 'highest', highest::text);
-END
-$$;
-CREATE OR REPLACE FUNCTION fenced.refuse_below_floor(resource text, presented bigint, floor bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  RAISE EXCEPTION 'stale fencing token: it is below the floor of pruned resources'
-    USING ERRCODE = 'UF001', DETAIL = json_build_object(
-      'resource', resource, 'presented', presented::text, 'highest', floor::text, 'pruned', true),
-      HINT = format('If the token is the latest that the lock service gave: SELECT fenced.reset(%L, %s, ''why'')', resource, presented);
+  RAISE EXCEPTION USING ERRCODE = 'UF001',
+    MESSAGE = CASE WHEN pruned THEN 'stale fencing token: it is below the floor of pruned resources'
+      ELSE 'stale fencing token' END,
+    DETAIL = json_build_object('resource', resource, 'presented', presented::text,
+      'highest', highest::text, 'pruned', pruned),
+    HINT = CASE WHEN pruned THEN
+        format('If the token is the latest that the lock service gave: SELECT fenced.reset(%L, %s, ''why'')',
+          resource, presented)
+      ELSE 'A later holder has written. Give up.' END;
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.floor_of(resource text) RETURNS bigint
-LANGUAGE sql STABLE
-AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f WHERE starts_with(floor_of.resource, f.prefix) $$;
-CREATE OR REPLACE FUNCTION fenced.take_turn(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
+  WHERE starts_with(floor_of.resource, f.prefix) $$;
+CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  turn CONSTANT bigint := hashtextextended(take_turn.resource, 112585829737828);
+  key CONSTANT bigint := hashtextextended(advance.resource, 112585829737828);
+  is_read_committed CONSTANT boolean := current_setting('transaction_isolation') = 'read committed';
   highest bigint;
   floor bigint;
-  done text;
 BEGIN
-  IF take_turn.resource IS NULL OR take_turn.token IS NULL OR take_turn.token < 1 THEN
+  IF advance.resource IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
     RAISE EXCEPTION 'a fencing token needs a resource and is a whole number from 1 to 9223372036854775807'
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   LOOP
-    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = take_turn.resource;
-    IF highest > take_turn.token THEN
-      PERFORM fenced.refuse(take_turn.resource, take_turn.token, highest);
-    ELSIF highest = take_turn.token THEN
-      done := pg_advisory_xact_lock_shared(turn);
-      IF current_setting('transaction_isolation') = 'read committed' THEN
-        PERFORM FROM fenced.ratchet r WHERE r.resource = take_turn.resource AND r.token = take_turn.token;
+    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = advance.resource;
+    IF highest > advance.token THEN
+      PERFORM fenced.refuse(advance.resource, advance.token, highest);
+    ELSIF highest = advance.token THEN
+      PERFORM pg_advisory_xact_lock_shared(key);
+      IF is_read_committed THEN
+        PERFORM FROM fenced.ratchet r
+          WHERE r.resource = advance.resource AND r.token = advance.token;
       ELSE
-        PERFORM FROM fenced.ratchet r WHERE r.resource = take_turn.resource AND r.token = take_turn.token FOR SHARE;
+        PERFORM FROM fenced.ratchet r
+          WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
       END IF;
-    ELSIF highest < take_turn.token THEN
-      done := pg_advisory_xact_lock(turn);
-      UPDATE fenced.ratchet r SET token = take_turn.token, advanced_at = clock_timestamp()
-        WHERE r.resource = take_turn.resource AND r.token < take_turn.token;
+    ELSIF highest < advance.token THEN
+      PERFORM pg_advisory_xact_lock(key);
+      UPDATE fenced.ratchet r SET token = advance.token, advanced_at = clock_timestamp()
+        WHERE r.resource = advance.resource AND r.token < advance.token;
     ELSE
-      done := pg_advisory_xact_lock(turn);
-      IF current_setting('transaction_isolation') <> 'read committed' THEN
+      PERFORM pg_advisory_xact_lock(key);
+      IF NOT is_read_committed THEN
         PERFORM FROM fenced.floor f WHERE f.prefix = '' FOR SHARE;
       END IF;
-      SELECT fenced.floor_of(take_turn.resource) INTO floor;
-      IF floor > take_turn.token AND NOT EXISTS (SELECT FROM fenced.ratchet r WHERE r.resource = take_turn.resource) THEN
-        PERFORM fenced.refuse_below_floor(take_turn.resource, take_turn.token, floor);
+      SELECT fenced.floor_of(advance.resource) INTO floor;
+      IF floor > advance.token AND NOT EXISTS (
+          SELECT FROM fenced.ratchet r WHERE r.resource = advance.resource) THEN
+        PERFORM fenced.refuse(advance.resource, advance.token, floor, true);
       END IF;
-      INSERT INTO fenced.ratchet (resource, token) VALUES (take_turn.resource, take_turn.token)
+      INSERT INTO fenced.ratchet (resource, token) VALUES (advance.resource, advance.token)
         ON CONFLICT DO NOTHING;
     END IF;
     EXIT WHEN FOUND;
   END LOOP;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  done CONSTANT text := fenced.take_turn(advance.resource, advance.token);
-BEGIN
-END
-$$;
 CREATE OR REPLACE FUNCTION fenced.presented() RETURNS jsonb
-LANGUAGE sql STABLE
-AS $$ SELECT CASE WHEN split_part(current_setting('fenced.presented', true), '{', 1) = extract(epoch FROM now())::text
-  THEN substr(current_setting('fenced.presented'), strpos(current_setting('fenced.presented'), '{'))::jsonb END $$;
-CREATE OR REPLACE FUNCTION fenced.present(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  PERFORM fenced.advance(present.resource, present.token);
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()),
-    coalesce(fenced.presented(), '{}') || jsonb_build_object(present.resource, present.token)), true);
-END
-$$;
-CREATE OR REPLACE FUNCTION fenced.present(resources text[], token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  name text;
-BEGIN
-  FOR name IN SELECT DISTINCT n COLLATE "C" FROM unnest(resources) n ORDER BY 1 LOOP
-    PERFORM fenced.present(name, present.token);
-  END LOOP;
-END
-$$;
-CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS 'SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource), fenced.floor_of(highest.resource))';
-CREATE OR REPLACE FUNCTION fenced.confirm(started xid8) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  IF started IS DISTINCT FROM pg_current_xact_id() THEN
-    RAISE EXCEPTION 'the transaction that presented the fencing token has ended' USING ERRCODE = 'UF003';
-  END IF;
-END
-$$;
+LANGUAGE sql STABLE AS $$ SELECT CASE
+  WHEN split_part(current_setting('fenced.presented', true), '{', 1) = extract(epoch FROM now())::text
+  THEN substr(current_setting('fenced.presented'),
+    strpos(current_setting('fenced.presented'), '{'))::jsonb END $$;
 CREATE OR REPLACE FUNCTION fenced.stricter(setting text, ms integer) RETURNS text
-LANGUAGE sql STABLE
-AS $$ SELECT least(ms, nullif(extract(epoch FROM current_setting(setting)::interval) * 1000, 0)::integer)::text $$;
+LANGUAGE sql STABLE AS $$ SELECT least(ms,
+  nullif(extract(epoch FROM current_setting(setting)::interval) * 1000, 0)::integer)::text $$;
 CREATE OR REPLACE FUNCTION fenced.left_ms(ends timestamptz) RETURNS integer
-LANGUAGE sql VOLATILE
+LANGUAGE sql
 AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  is_whole CONSTANT boolean := current_setting('server_version_num')::integer >= 170000;
+  main CONSTANT text := CASE WHEN is_whole THEN 'transaction_timeout'
+    ELSE 'idle_in_transaction_session_timeout' END;
+  most CONSTANT integer := 2147483647;
+  own integer[] := nullif(current_setting('fenced.limits', true), '');
 BEGIN
-  PERFORM set_config('tcp_user_timeout', least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
-  IF current_setting('server_version_num')::integer >= 170000 THEN
-    PERFORM set_config('transaction_timeout', '0', true), set_config('transaction_timeout', ms::text, true);
+  IF own IS NULL THEN
+    own := ARRAY[coalesce(nullif(current_setting('tcp_user_timeout')::integer, 0), most),
+      fenced.stricter(main, most)::integer, fenced.stricter('statement_timeout', most)::integer];
+    PERFORM set_config('fenced.limits', own::text, true);
+  END IF;
+  PERFORM set_config('tcp_user_timeout', least(ms, own[1])::text, true);
+  IF is_whole THEN
+    PERFORM set_config(main, '0', true), set_config(main, least(ms, own[2])::text, true);
   ELSE
-    PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true),
-      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true);
+    PERFORM set_config(main, least(ms, own[2])::text, true),
+      set_config('statement_timeout', least(ms, own[3])::text, true);
   END IF;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.enter(resources text[], token bigint, hold_ms integer, presented text,
-  write_id uuid DEFAULT NULL, implicit boolean DEFAULT false) RETURNS xid8
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.present(resources text[], token bigint,
+  hold_ms integer DEFAULT NULL, write_id uuid DEFAULT NULL, read_committed boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
-  resource text;
+  name text;
 BEGIN
-  IF implicit AND (current_setting('transaction_isolation') <> 'read committed' OR current_setting('transaction_read_only')::boolean) THEN
+  IF read_committed AND (current_setting('transaction_isolation') <> 'read committed'
+      OR current_setting('transaction_read_only')::boolean) THEN
     RAISE EXCEPTION 'the transaction is not READ COMMITTED, READ WRITE' USING ERRCODE = 'UF004';
   END IF;
-  FOREACH resource IN ARRAY resources LOOP
-    PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
-      fenced.take_turn(resource, enter.token);
+  FOR name IN SELECT DISTINCT n COLLATE "C" FROM unnest(resources) n ORDER BY 1 LOOP
+    IF hold_ms IS NOT NULL THEN
+      PERFORM set_config('lock_timeout',
+        fenced.stricter('lock_timeout', fenced.left_ms(ends)), true);
+    END IF;
+    PERFORM fenced.advance(name, present.token);
   END LOOP;
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter.presented), true);
-  PERFORM fenced.hold(fenced.stricter(CASE WHEN current_setting('server_version_num')::integer >= 170000
-    THEN 'transaction_timeout' ELSE 'idle_in_transaction_session_timeout' END, fenced.left_ms(ends))::integer);
+  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()),
+    coalesce(fenced.presented(), '{}')
+      || (SELECT jsonb_object_agg(n, present.token) FROM unnest(resources) n)), true);
+  IF hold_ms IS NOT NULL THEN
+    PERFORM fenced.hold(fenced.stricter(CASE
+      WHEN current_setting('server_version_num')::integer >= 170000 THEN 'transaction_timeout'
+      ELSE 'idle_in_transaction_session_timeout' END, fenced.left_ms(ends))::integer);
+  END IF;
   IF write_id IS NOT NULL THEN
-    PERFORM fenced.note_write(write_id);
+    INSERT INTO fenced.write (id, applied) VALUES (write_id, true);
+    IF random() < 1.0 / 256 THEN
+      PERFORM fenced.forget_writes();
+    END IF;
   END IF;
-  RETURN CASE WHEN NOT implicit THEN pg_current_xact_id() END;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.note_write(write_id uuid) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.present(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ BEGIN PERFORM fenced.present(ARRAY[present.resource], present.token); END $$;
+CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource),
+  fenced.floor_of(highest.resource)) $$;
+CREATE OR REPLACE FUNCTION fenced.confirm(started xid8) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  INSERT INTO fenced.write (id, applied) VALUES (write_id, true);
-  IF random() < 1.0 / 256 THEN
-    PERFORM fenced.forget_writes();
+  IF started IS DISTINCT FROM pg_current_xact_id() THEN
+    RAISE EXCEPTION 'the transaction that presented the fencing token has ended'
+      USING ERRCODE = 'UF003';
   END IF;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.made_at(write_id uuid) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT to_timestamp(('x' || left(translate(write_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) $$;
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  first_kept CONSTANT uuid := rpad(lpad(to_hex((extract(epoch FROM clock_timestamp() - interval '1 day') * 1000)::bigint), 12, '0'), 32, '0')::uuid;
+  kept_ms CONSTANT bigint := extract(epoch FROM clock_timestamp() - interval '1 day') * 1000;
+  first_kept CONSTANT uuid := rpad(lpad(to_hex(kept_ms), 12, '0'), 32, '0')::uuid;
 BEGIN
-  IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(112585829737829) THEN
-    DELETE FROM fenced.write WHERE id IN (
-      SELECT w.id FROM fenced.write w WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
+  IF current_setting('transaction_isolation') = 'read committed'
+      AND pg_try_advisory_xact_lock(112585829737829) THEN
+    DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w
+      WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
   END IF;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid, wait_ms integer DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  digits CONSTANT text := translate(write_id::text, '-', '');
+  made_at CONSTANT timestamptz := to_timestamp(('x' || left(digits, 12))::bit(48)::bigint / 1000.0);
   applied boolean;
 BEGIN
-  IF fenced.made_at(write_id) > clock_timestamp() - interval '23 hours' AND substr(write_id::text, 15, 1) = '7' THEN
+  IF wait_ms IS NOT NULL THEN
+    PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', wait_ms), true);
+  END IF;
+  IF made_at > clock_timestamp() - interval '23 hours' AND substr(digits, 13, 1) = '7' THEN
     INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
   PERFORM pg_logical_emit_message(true, 'fenced', '');
-  RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'refused' ELSE 'unknown' END;
+  RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'not-applied' ELSE 'unknown' END;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN 'unknown';
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.reset(resource text, token bigint, reason text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   before bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended(reset.resource, 112585829737828));
   SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = reset.resource;
   INSERT INTO fenced.ratchet AS r (resource, token) VALUES (reset.resource, reset.token)
-    ON CONFLICT ON CONSTRAINT ratchet_pkey DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
-  INSERT INTO fenced.reset_log (resource, token_before, token_after, reason) VALUES (reset.resource, before, reset.token, reset.reason);
+    ON CONFLICT ON CONSTRAINT ratchet_pkey
+    DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
+  INSERT INTO fenced.reset_log (resource, token_before, token_after, reason)
+    VALUES (reset.resource, before, reset.token, reset.reason);
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval, up_to bigint DEFAULT NULL,
-  OUT floor bigint, OUT held_back_by text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.advanced_before(prefix text, older_than interval)
+RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF prefix IS NULL OR older_than IS NULL OR older_than < interval '0' THEN
+    RAISE EXCEPTION 'pruning needs a prefix, and an interval that is not negative'
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  RETURN clock_timestamp() - older_than;
+END
+$$;
+CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval,
+  up_to bigint DEFAULT NULL, OUT floor bigint, OUT held_back_by text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   lowest record;
@@ -276,50 +290,46 @@ DECLARE
 BEGIN
   IF up_to IS NULL THEN
     SELECT r.resource, r.token INTO lowest FROM fenced.ratchet r
-      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before ORDER BY r.token LIMIT 1;
+      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before
+      ORDER BY r.token LIMIT 1;
   ELSE
     SELECT NULL AS resource, up_to AS token INTO lowest;
   END IF;
   SELECT max(r.token) FILTER (WHERE (r.token > lowest.token) IS NOT TRUE),
-      CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END INTO wanted, held_back_by
-    FROM fenced.ratchet r WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
+      CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END
+    INTO wanted, held_back_by FROM fenced.ratchet r
+    WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
   IF wanted > fenced.floor_of(prefix) THEN
-    INSERT INTO fenced.floor AS f (prefix, token) SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
+    INSERT INTO fenced.floor AS f (prefix, token)
+      SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
       FROM (SELECT '' UNION SELECT raise_floor.prefix) AS raised (p) ORDER BY p
-      ON CONFLICT ON CONSTRAINT floor_pkey DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
+      ON CONFLICT ON CONSTRAINT floor_pkey
+      DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
   END IF;
   floor := fenced.floor_of(prefix);
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.advanced_before(prefix text, older_than interval) RETURNS timestamptz
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  IF prefix IS NULL OR older_than IS NULL OR older_than < interval '0' THEN
-    RAISE EXCEPTION 'pruning needs a prefix, and an interval that is not negative' USING ERRCODE = 'invalid_parameter_value';
-  END IF;
-  RETURN clock_timestamp() - older_than;
-END
-$$;
-CREATE OR REPLACE FUNCTION fenced.prune(prefix text, older_than interval, page bigint DEFAULT 0, pages integer DEFAULT 4,
-  OUT pruned bigint, OUT next_page bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.prune(prefix text, older_than interval, page bigint DEFAULT 0,
+  pages integer DEFAULT 4, OUT pruned bigint, OUT next_page bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   floor CONSTANT bigint := fenced.floor_of(prefix);
   locked text[];
 BEGIN
   IF (page >= 0 AND pages BETWEEN 1 AND 64) IS NOT TRUE THEN
-    RAISE EXCEPTION 'a page is 0 or more, and 1 to 64 are pruned at once' USING ERRCODE = 'invalid_parameter_value';
+    RAISE EXCEPTION 'a page is 0 or more, and 1 to 64 are pruned at once'
+      USING ERRCODE = 'invalid_parameter_value';
   END IF;
   WITH old AS MATERIALIZED (
     SELECT r.resource FROM fenced.ratchet r
       WHERE r.ctid >= format('(%s,0)', page)::tid AND r.ctid < format('(%s,0)', page + pages)::tid
-        AND starts_with(r.resource, prune.prefix) AND r.advanced_at < advanced_before AND r.token <= floor)
+        AND starts_with(r.resource, prune.prefix)
+        AND r.advanced_at < advanced_before AND r.token <= floor)
   SELECT array_agg(o.resource) INTO locked FROM old o
     WHERE pg_try_advisory_xact_lock(hashtextextended(o.resource, 112585829737828));
-  DELETE FROM fenced.ratchet r WHERE r.resource = ANY (locked) AND r.advanced_at < advanced_before AND r.token <= floor;
+  DELETE FROM fenced.ratchet r
+    WHERE r.resource = ANY (locked) AND r.advanced_at < advanced_before AND r.token <= floor;
   GET DIAGNOSTICS pruned = ROW_COUNT;
   next_page := page + pages;
   IF next_page * current_setting('block_size')::bigint >= pg_relation_size('fenced.ratchet') THEN
@@ -328,31 +338,27 @@ BEGIN
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.require(resource text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   presented CONSTANT text := fenced.presented() ->> resource;
-  done text;
 BEGIN
   IF presented IS NULL THEN
     RAISE EXCEPTION 'this row may be written only with a fencing token'
       USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource),
         HINT = 'Before the statement, in its transaction: SELECT fenced.present(resource, token)';
   END IF;
-  done := fenced.advance(resource, presented::bigint);
+  PERFORM fenced.advance(resource, presented::bigint);
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.refuse_truncate() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RAISE EXCEPTION 'a guarded table may not be truncated' USING ERRCODE = 'UF002',
     HINT = 'Present the tokens of its rows and DELETE them, or call fenced.unguard first';
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.trigger_revokes(target regclass) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT string_agg(format('REVOKE TRIGGER ON %s FROM %s', c.oid::regclass, coalesce(quote_ident(r.rolname), 'PUBLIC')), '; ')
     FROM pg_class c, aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
     WHERE (c.oid = target OR c.oid IN (SELECT relid FROM pg_partition_tree(target)))
@@ -366,8 +372,7 @@ SET transform_null_equals = off SET array_nulls = on SET xmlbinary = 'base64' SE
 SET lc_monetary = 'C' SET lc_numeric = 'C' SET lc_time = 'C' SET default_text_search_config = 'pg_catalog.simple'
 AS $$ SELECT substring(pg_get_viewdef(reading) FROM '^\s*SELECT (.*) AS fenced_resource\s+FROM ONLY ') $$;
 CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, path text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $guard$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
 DECLARE
   relation record;
   routine text;
@@ -478,8 +483,7 @@ CREATE OR REPLACE FUNCTION fenced.digest(routine regprocedure) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS 'SELECT md5(pg_get_functiondef(routine))';
 CREATE OR REPLACE FUNCTION fenced.guards() RETURNS TABLE (target regclass, expression text, problem text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass,
     CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding()) END,
     nullif(concat_ws('; ',
@@ -506,8 +510,7 @@ AS $$
     ORDER BY 1
 $$;
 CREATE OR REPLACE FUNCTION fenced.unguard(target regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   named CONSTANT oid := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');
   routine regprocedure;
@@ -524,75 +527,58 @@ BEGIN
   END LOOP;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint, write_id uuid, expected bigint DEFAULT NULL)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint,
+  write_id uuid, expected bigint DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   written bigint;
 BEGIN
   INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
-    VALUES (put_record.collection, put_record.id, put_record.body, put_record.token, 1 + coalesce(expected, 0), put_record.write_id)
+    SELECT put_record.collection, put_record.id, put_record.body, put_record.token, 1,
+      put_record.write_id
+    WHERE coalesce(expected, 0) = 0 OR EXISTS (SELECT FROM fenced.record r
+      WHERE r.collection = put_record.collection AND r.id = put_record.id)
     ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
-      SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1, write_id = EXCLUDED.write_id
-      WHERE r.token <= EXCLUDED.token AND r.version = coalesce(expected, r.version)
+      SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1,
+        write_id = EXCLUDED.write_id
+      WHERE r.token <= EXCLUDED.token
+        AND (expected IS NULL OR expected = CASE WHEN r.body IS NULL THEN 0 ELSE r.version END)
     RETURNING r.version INTO written;
   IF NOT FOUND THEN
-    PERFORM fenced.refuse_lower(collection, id, token);
+    PERFORM fenced.refuse(r.collection || '/' || r.id, put_record.token, r.token)
+      FROM fenced.record r WHERE r.collection = put_record.collection AND r.id = put_record.id
+        AND r.token > put_record.token;
   END IF;
   RETURN written;
 END
 $$;
-CREATE OR REPLACE FUNCTION fenced.refuse_lower(collection text, id text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  highest CONSTANT bigint := (SELECT r.token FROM fenced.record r
-    WHERE r.collection = refuse_lower.collection AND r.id = refuse_lower.id);
+CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, claimed bigint)
+RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF highest > token THEN
-    PERFORM fenced.refuse(collection || '/' || id, token, highest);
-  END IF;
-END
-$$;
-CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  INSERT INTO fenced.record AS r (collection, id, token, version)
-    VALUES (claim_record.collection, claim_record.id, claim_record.token, 0)
-    ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE SET token = EXCLUDED.token WHERE r.token < EXCLUDED.token;
+  RETURN QUERY INSERT INTO fenced.record AS r (collection, id, token, version)
+    VALUES (claim_record.collection, claim_record.id, claimed, 0)
+    ON CONFLICT ON CONSTRAINT record_pkey
+    DO UPDATE SET token = EXCLUDED.token WHERE r.token <= EXCLUDED.token
+    RETURNING r.body::text, r.token, r.version, r.write_id;
   IF NOT FOUND THEN
-    PERFORM fenced.refuse_lower(collection, id, token);
+    PERFORM fenced.refuse(r.collection || '/' || r.id, claimed, r.token) FROM fenced.record r
+      WHERE r.collection = claim_record.collection AND r.id = claim_record.id AND r.token > claimed;
   END IF;
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.get_record(collection text, id text)
 RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS 'SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
-  WHERE r.collection = get_record.collection AND r.id = get_record.id';
-CREATE OR REPLACE FUNCTION fenced.claim_and_get_record(collection text, id text, claimed bigint)
-RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  PERFORM fenced.claim_record(collection, id, claimed);
-  RETURN QUERY SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
-    WHERE r.collection = claim_and_get_record.collection AND r.id = claim_and_get_record.id AND r.token = claimed;
-  IF NOT FOUND THEN
-    PERFORM fenced.refuse_lower(collection, id, claimed);
-  END IF;
-END
-$$;
+AS $$ SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
+  WHERE r.collection = get_record.collection AND r.id = get_record.id $$;
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
-LANGUAGE sql IMMUTABLE
-AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint), fenced.present(text[], bigint), fenced.highest(text),
-  fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.settle(uuid), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
-  fenced.claim_record(text, text, bigint), fenced.claim_and_get_record(text, text, bigint), fenced.get_record(text, text)' $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint),
+  fenced.present(text[], bigint, integer, uuid, boolean), fenced.highest(text),
+  fenced.settle(uuid, integer), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+  fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
 CREATE OR REPLACE FUNCTION fenced.allow(role_name text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   grantee CONSTANT text := CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
 BEGIN
@@ -601,8 +587,7 @@ BEGIN
 END
 $$;
 CREATE OR REPLACE FUNCTION fenced.disallow(role_name text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %s', fenced.writer_functions(),
     CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
@@ -616,11 +601,13 @@ BEGIN
   IF (SELECT nspacl IS NULL FROM pg_namespace WHERE nspname = 'fenced') THEN
     GRANT USAGE ON SCHEMA fenced TO PUBLIC;
   END IF;
-  FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace AND proacl IS NULL
-      AND (prosecdef OR proname IN ('allow', 'disallow')) LOOP
+  FOR routine IN SELECT oid FROM pg_proc
+      WHERE pronamespace = 'fenced'::regnamespace AND proacl IS NULL
+        AND (prosecdef OR proname IN ('allow', 'disallow')) LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
   END LOOP;
-  FOR role_name IN SELECT coalesce(r.rolname, 'public') FROM pg_proc p, aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+  FOR role_name IN SELECT coalesce(r.rolname, 'public')
+      FROM pg_proc p, aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
       WHERE p.oid = 'fenced.advance(text, bigint)'::regprocedure AND a.grantee <> p.proowner LOOP
     PERFORM fenced.allow(role_name);
   END LOOP;
