@@ -79,7 +79,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     operations: config.operations ? 'elsewhere' : 'here',
     ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
-    credentials: openCredentials(config.credentials),
+    ...(!config.credentials.anonymous && { credentials: openCredentials(config.credentials) }),
     rate: {
       perKey: createRateLimit(config.rate.perKey, () => performance.now()),
       perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),
