@@ -60,7 +60,11 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const objects = openObjects(config, parts);
   const pool = openPool(config, log, parts);
   const records = pool && new FencedPostgres({ pool });
-  const metrics = createMetrics({ nodes: () => lock.status(), ...(pool && { pool }) });
+  const metrics = createMetrics({
+    nodes: () => lock.status(),
+    droppedLogLines: () => log.droppedLines(),
+    ...(pool && { pool }),
+  });
   const { listen, limits, signing } = config;
   const common = {
     lock,
