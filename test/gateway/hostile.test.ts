@@ -82,8 +82,8 @@ describe('malformed requests', () => {
     ['two types', 'PUT', 'Content-Type: a/b\r\nContent-Type: c/d\r\nContent-Length: 0\r\n', ''],
     ['two ranges', 'GET', 'Range: bytes=0-1\r\nRange: bytes=1-2\r\n', ''],
   ])('%s', async (_, method, headers, body) => {
-    const smuggled = `DELETE ${OBJECT} HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 2\r\n\r\n`;
-    const head = `${method} ${OBJECT} HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 1\r\n${headers}`;
+    const smuggled = `DELETE ${OBJECT} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 2\r\n\r\n`;
+    const head = `${method} ${OBJECT} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n${headers}`;
     const replies = await send(patient.url, `${head}Connection: close\r\n\r\n${body}${smuggled}`);
     expect(replies.map(typeOf)).toEqual(['invalid-request']);
     expect(replies.map(({ status }) => status)).toEqual([400]);
@@ -113,9 +113,9 @@ describe('malformed requests', () => {
     ['nothing of HTTP', 'hello\r\n\r\n', 'invalid-request'],
     ['TLS', Buffer.from('16030100f1010000ed0303', 'hex'), 'invalid-request'],
     ['HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'invalid-request'],
-    ['a version that is none', 'GET /livez HTTP/9.9\r\nHost: a\r\n\r\n', 'invalid-request'],
+    ['a version that is none', 'GET /livez HTTP/9.9\r\nHost: localhost\r\n\r\n', 'invalid-request'],
     ['no host', 'GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n', 'invalid-request'],
-    ['an unknown method', 'BREW /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'invalid-request'],
+    ['an unknown method', 'BREW /livez HTTP/1.1\r\nHost: localhost\r\n\r\n', 'invalid-request'],
     ['a proxy', 'CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n', 'method-not-allowed'],
     ['TRACE', requestOf('TRACE', OBJECT), 'method-not-allowed'],
     ['OPTIONS', requestOf('OPTIONS', OBJECT), 'method-not-allowed'],
@@ -290,7 +290,7 @@ class Client implements Disposable {
 describe('slow and greedy clients', () => {
   test('headers that do not arrive end with 408', async () => {
     using client = new Client(front.url);
-    client.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n');
+    client.socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\n');
     await client.closed();
     expect(client.text).toContain('urn:fenced:problem:request-timeout');
   });
@@ -299,7 +299,7 @@ describe('slow and greedy clients', () => {
     using client = new Client(front.url);
     await client.closed();
     using second = new Client(front.url);
-    second.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
+    second.socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await second.closed();
     expect(second.text).toContain('ok\n');
   });
@@ -338,7 +338,7 @@ describe('slow and greedy clients', () => {
     'a body for %s that arrives byte by byte is given up, and nothing is written',
     async (target) => {
       using client = new Client(front.url);
-      const head = [`PUT ${target} HTTP/1.1`, 'Host: a', 'Fencing-Token: 1'];
+      const head = [`PUT ${target} HTTP/1.1`, 'Host: localhost', 'Fencing-Token: 1'];
       const headers = ['Content-Type: application/json', 'Content-Length: 1000'];
       client.socket.write(`${[...head, ...headers].join('\r\n')}\r\n\r\n`);
       const drip = setInterval(() => client.socket.write('1'), 50);
@@ -351,7 +351,7 @@ describe('slow and greedy clients', () => {
 
   test('an upload that breaks off is not written', async () => {
     using client = new Client(front.url);
-    const head = ['PUT /v1/objects/broken HTTP/1.1', 'Host: a', 'Fencing-Token: 1'];
+    const head = ['PUT /v1/objects/broken HTTP/1.1', 'Host: localhost', 'Fencing-Token: 1'];
     client.socket.write(`${head.join('\r\n')}\r\nContent-Length: 100\r\n\r\nabc`);
     await until(() => client.socket.bytesWritten > 0);
     client.socket.resetAndDestroy();
@@ -371,7 +371,7 @@ describe('slow and greedy clients', () => {
     });
     using client = new Client(front.url);
     client.socket.pause();
-    client.socket.write('GET /v1/objects/large HTTP/1.1\r\nHost: a\r\n\r\n');
+    client.socket.write('GET /v1/objects/large HTTP/1.1\r\nHost: localhost\r\n\r\n');
     const isIt = (one: { path: string; method: string }): boolean =>
       one.path === '/v1/objects/large' && one.method === 'GET';
     await until(() => front.ended.some(isIt));
@@ -381,12 +381,12 @@ describe('slow and greedy clients', () => {
   test('a body that is too large is refused by its declared length, or as soon as it exceeds the limit', async () => {
     const declared = requestOf('PUT', OBJECT, [TOKEN], Buffer.alloc(2 ** 24 + 1));
     expect((await send(front.url, declared)).map(typeOf)).toEqual(['body-too-large']);
-    const early = `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 99999999\r\n\r\n`;
+    const early = `PUT ${OBJECT} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nContent-Length: 99999999\r\n\r\n`;
     using client = new Client(front.url);
     client.socket.write(early);
     await until(() => client.text.includes('body-too-large'));
     const chunk = `${(2 ** 20).toString(16)}\r\n${'a'.repeat(2 ** 20)}\r\n`;
-    const chunked = `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n`;
+    const chunked = `PUT ${OBJECT} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n`;
     const replies = await send(front.url, `${chunked}${chunk.repeat(17)}0\r\n\r\n`);
     expect(replies.map(typeOf)).toEqual(['body-too-large']);
     expect(await front.objects.highest('hostile')).toBe(0n);
@@ -412,13 +412,13 @@ describe('slow and greedy clients', () => {
   test('a client that expects 100-continue learns first if the body is wanted', async () => {
     using refused = new Client(front.url);
     refused.socket.write(
-      `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
+      `PUT ${OBJECT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
     );
     await refused.closed();
     expect(refused.text).toMatch(/^HTTP\/1\.1 428 [\s\S]*\r\nConnection: close\r\n/);
     using wanted = new Client(front.url);
     wanted.socket.write(
-      `PUT /v1/objects/wanted HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
+      `PUT /v1/objects/wanted HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
     );
     await until(() => wanted.text === 'HTTP/1.1 100 Continue\r\n\r\n');
     wanted.socket.write('abc');
@@ -430,10 +430,10 @@ describe('slow and greedy clients', () => {
     const replies = await send(front.url, `${two}${two}nonsense\r\n\r\n`);
     expect(replies.slice(0, 2).map(({ body }) => body)).toEqual(['ok\n', 'ok\n']);
     for (const rest of replies.slice(2)) expect(typeOf(rest)).toBe('invalid-request');
-    const read = 'GET /v1/records/nothing/here HTTP/1.1\r\nHost: a\r\n\r\n';
+    const read = 'GET /v1/records/nothing/here HTTP/1.1\r\nHost: localhost\r\n\r\n';
     const proxied = await send(
       patient.url,
-      `${read}${read}CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n`,
+      `${read}${read}CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n`,
     );
     expect(proxied.map(typeOf)).toEqual(['not-found', 'not-found', 'method-not-allowed']);
   });
@@ -445,21 +445,21 @@ describe('slow and greedy clients', () => {
   });
 
   test('a pipelined request begins after the answer to the request before it, and never if the client has gone', async () => {
-    const json = 'Host: a\r\nContent-Type: application/json\r\n';
+    const json = 'Host: localhost\r\nContent-Type: application/json\r\n';
     const post = (body: string): string =>
       `POST /v1/leases/in-turn HTTP/1.1\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`;
     using client = new Client(patient.url);
     client.socket.write(post('{"ttlMs":60000}'));
     await until(() => client.text.includes('leaseId'));
     const [, leaseId] = /"leaseId":"([^"]+)"/.exec(client.text) ?? [];
-    const release = `DELETE /v1/leases/in-turn/${leaseId} HTTP/1.1\r\nHost: a\r\n\r\n`;
+    const release = `DELETE /v1/leases/in-turn/${leaseId} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
     const path = `/v1/leases/in-turn/${leaseId}`;
     const begun = (): number => patient.ended.filter((one) => one.path === path).length;
 
     using gone = new Client(patient.url);
     gone.socket.write(post('{"ttlMs":1000,"waitMs":30000}') + release);
     using other = new Client(patient.url);
-    other.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
+    other.socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until(() => other.text.includes('ok\n'));
     gone.socket.destroy();
     const isGone = ({ status, route }: Front['ended'][number]): boolean =>
@@ -478,13 +478,13 @@ describe('slow and greedy clients', () => {
 
   test('the gateway stops reading a connection that has many unanswered requests', async () => {
     using holder = new Client(patient.url);
-    const json = 'Host: a\r\nContent-Type: application/json\r\n';
+    const json = 'Host: localhost\r\nContent-Type: application/json\r\n';
     const post = (body: string): string =>
       `POST /v1/leases/unread HTTP/1.1\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`;
     holder.socket.write(post('{"ttlMs":60000}'));
     await until(() => holder.text.includes('leaseId'));
     using client = new Client(patient.url);
-    const one = `GET /livez HTTP/1.1\r\nHost: a\r\nX-A: ${'a'.repeat(8_000)}\r\n\r\n`;
+    const one = `GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: ${'a'.repeat(8_000)}\r\n\r\n`;
     const pieces = 400;
     let sent = 0;
     client.socket.write(post('{"ttlMs":1000,"waitMs":2000}'));
@@ -506,7 +506,7 @@ describe('slow and greedy clients', () => {
       await using narrow = await world.open({ limits: { uploadsMax: 1 } });
       using client = new Client(narrow.url);
       client.socket.write(
-        'PUT /v1/objects/broken-off HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n',
+        'PUT /v1/objects/broken-off HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n',
       );
       await until(() => client.text.includes('100 Continue'));
       client.socket.write('10000\r\nnot sixty-four thousand');
@@ -527,7 +527,7 @@ describe('slow and greedy clients', () => {
     const clients = [1, 2].map((number) => {
       const client = new Client(narrow.url);
       client.socket.write(
-        `PUT /v1/objects/narrow-${number} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n`,
+        `PUT /v1/objects/narrow-${number} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n`,
       );
       return client;
     });

@@ -116,7 +116,7 @@ test.each([
   async (_, start, credentials, within, beyond) => {
     const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
     await using gateway = await world.open({ rate: rateOf(3), metrics, credentials });
-    const one = `${start} HTTP/1.1\r\nHost: gateway\r\n\r\n`;
+    const one = `${start} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
     const answers = await send(gateway.url, one.repeat(100));
     expect(answers.map(({ status }) => status)).toEqual([within, within, within, beyond]);
     expect(answers.at(-1)?.headers.connection).toBe('close');

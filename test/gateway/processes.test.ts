@@ -224,7 +224,15 @@ const run = promisify(execFile);
 const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
 
 test('--check prints every mistake, and ends', async () => {
-  const good = await run(process.execPath, [bin, 'gateway', '--check', '--config', config]);
+  // Kubernetes sets such variables for a service named fenced-gateway-eu.
+  const service = {
+    FENCED_GATEWAY_EU_SERVICE_HOST: '10.0.0.1',
+    FENCED_GATEWAY_EU_PORT: 'tcp://10.0.0.1:80',
+    FENCED_GATEWAY_EU_PORT_80_TCP_ADDR: '10.0.0.1',
+  };
+  const good = await run(process.execPath, [bin, 'gateway', '--check', '--config', config], {
+    env: { ...process.env, ...service },
+  });
   expect(good.stdout).toMatch(/^warning: no credentials[\s\S]*the configuration can be used\n$/);
   const env = {
     ...process.env,

@@ -45,7 +45,7 @@ function open(
   });
   const head = [
     `PUT ${path} HTTP/1.1`,
-    'Host: a',
+    'Host: localhost',
     'Fencing-Token: 1',
     `Authorization: Bearer ${key}`,
   ];
@@ -160,7 +160,7 @@ async function connection(url: string, localAddress: string): Promise<Socket | n
   const { hostname, port } = new URL(url);
   const socket = connect({ host: hostname, port: Number(port), localAddress });
   socket.on('error', () => undefined);
-  socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
+  socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n');
   const isOpen = await new Promise<boolean>((resolve) => {
     socket.once('data', () => resolve(true)).once('close', () => resolve(false));
   });

@@ -60,7 +60,11 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const objects = openObjects(config, parts);
   const pool = openPool(config, log, parts);
   const records = pool && new FencedPostgres({ pool });
-  const metrics = createMetrics({ nodes: () => lock.status(), ...(pool && { pool }) });
+  const metrics = createMetrics({
+    nodes: () => lock.status(),
+    droppedLogLines: () => log.droppedLines(),
+    ...(pool && { pool }),
+  });
   const { listen, limits, signing } = config;
   const common = {
     lock,
@@ -79,7 +83,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     operations: config.operations ? 'elsewhere' : 'here',
     ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
-    credentials: openCredentials(config.credentials),
+    ...(!config.credentials.anonymous && { credentials: openCredentials(config.credentials) }),
     rate: {
       perKey: createRateLimit(config.rate.perKey, () => performance.now()),
       perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),

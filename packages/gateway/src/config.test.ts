@@ -254,20 +254,38 @@ describe('the environment', () => {
     expect(readConfig({ env: yaml }).redis.nodes).toHaveLength(1);
   });
 
-  test('may have the variables of Kubernetes for a service named fenced-gateway', () => {
-    const env = {
-      FENCED_GATEWAY_REDIS_NODES: JSON.stringify(redis.nodes),
-      FENCED_GATEWAY_SERVICE_HOST: '10.0.0.1',
-      FENCED_GATEWAY_SERVICE_PORT: '8080',
-      FENCED_GATEWAY_SERVICE_PORT_HTTP: '8080',
-      FENCED_GATEWAY_PORT: 'tcp://10.0.0.1:8080',
-      FENCED_GATEWAY_PORT_8080_TCP: 'tcp://10.0.0.1:8080',
-      FENCED_GATEWAY_PORT_8080_TCP_ADDR: '10.0.0.1',
-    };
-    expect(readConfig({ env }).listen.port).toBe(8080);
-    const misspelt = { ...env, FENCED_GATEWAY_PORTS: '1' };
-    expect(problemsOf(() => readConfig({ env: misspelt }))).toHaveLength(1);
-  });
+  test.each(['', 'EU_', 'STAGING_2_'])(
+    'may have the variables of Kubernetes for a service: FENCED_GATEWAY_%s…',
+    (name) => {
+      const service = {
+        SERVICE_HOST: '10.0.0.1',
+        SERVICE_PORT: '8080',
+        SERVICE_PORT_HTTP: '8080',
+        PORT: 'tcp://10.0.0.1:8080',
+        PORT_8080_TCP: 'tcp://10.0.0.1:8080',
+        PORT_8080_TCP_PROTO: 'tcp',
+        PORT_8080_TCP_PORT: '8080',
+        PORT_8080_TCP_ADDR: '10.0.0.1',
+      };
+      const env = {
+        FENCED_GATEWAY_REDIS_NODES: JSON.stringify(redis.nodes),
+        ...Object.fromEntries(
+          Object.entries(service).map(([end, value]) => [`FENCED_GATEWAY_${name}${end}`, value]),
+        ),
+      };
+      expect(readConfig({ env }).listen.port).toBe(8080);
+      for (const [end, value] of [
+        ['PORTS', '1'],
+        ['PORT', '8081'],
+        ['HOST', '10.0.0.1'],
+      ]) {
+        const misspelt = `FENCED_GATEWAY_LITSEN_${end}`;
+        expect(problemsOf(() => readConfig({ env: { ...env, [misspelt]: value } }))).toEqual([
+          `${misspelt}: there is no such field`,
+        ]);
+      }
+    },
+  );
 
   test('does not hide that a section of the file is not a mapping', () => {
     const problems = problemsOf(() =>

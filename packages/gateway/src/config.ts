@@ -44,9 +44,10 @@ interface Field {
 }
 
 const VARIABLE_PREFIX = 'FENCED_GATEWAY_';
-/** Variables that Kubernetes gives to every container, if a service is named `fenced-gateway`. */
-const OF_KUBERNETES =
-  /^FENCED_GATEWAY_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)$/;
+/** Names of variables that Kubernetes sets for a service, without those that end in `_PORT`. */
+const OF_SERVICE =
+  /^FENCED_GATEWAY_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
+const SERVICE_URL = /^(?:tcp|udp|sctp):\/\//;
 
 /**
  * Reads the configuration, and the files that it names. It connects to nothing.
@@ -131,11 +132,10 @@ function takeVariables(
   const taken = new Map<string, string>();
   for (const [variable, text = ''] of Object.entries(env)) {
     // Compose files and shells pass unset variables as empty ones.
-    if (!variable.startsWith(VARIABLE_PREFIX) || text === '' || OF_KUBERNETES.test(variable))
-      continue;
+    if (!variable.startsWith(VARIABLE_PREFIX) || text === '') continue;
     const field = known.get(variable);
     if (field === undefined) {
-      problems.push(`${variable}: there is no such field`);
+      if (!isServiceLink(variable, text)) problems.push(`${variable}: there is no such field`);
       continue;
     }
     try {
@@ -146,6 +146,15 @@ function takeVariables(
     }
   }
   return taken;
+}
+
+/**
+ * True for a variable that Kubernetes gives to every container, for each service in its namespace.
+ * The service `fenced-gateway-eu` makes `FENCED_GATEWAY_EU_PORT`. That could also be a misspelt
+ * field, but Kubernetes gives it a URL, and a port of a field is a number.
+ */
+function isServiceLink(variable: string, text: string): boolean {
+  return OF_SERVICE.test(variable) || (variable.endsWith('_PORT') && SERVICE_URL.test(text));
 }
 
 function fieldsOf({ type, properties }: FieldSchema, path: readonly string[] = []): Field[] {

@@ -103,16 +103,9 @@ describe('API keys', () => {
     [{ keys: [{ ...ada, prefixes: ['objects/../records'] }] }, 'no . or .. as a segment'],
     [{ keys: [{ ...ada, prefixes: ['a'] }] }, 'must begin with leases'],
     [{ keys: [{ ...ada, prefixes: [''] }] }, 'must begin with leases'],
-    [{ keys: [ada], anonymous: true }, 'or else anonymous'],
-    [{}, 'or else anonymous'],
+    [{}, 'must be API keys, JWT or both'],
   ])('an invalid key is refused at the start: %#', (options, message) => {
     expect(() => openCredentials(options)).toThrow(message);
-  });
-
-  test('anonymous callers may do everything, only if that is configured', async () => {
-    const caller = await openCredentials({ anonymous: true }).authenticate(undefined);
-    expect(caller).toMatchObject({ name: 'anonymous' });
-    expect(caller?.may('write', 'objects/a')).toBe(true);
   });
 });
 

@@ -77,13 +77,11 @@ export interface JwtOptions {
 export interface CredentialsOptions {
   readonly keys?: readonly ApiKey[];
   readonly jwt?: JwtOptions;
-  /** Every caller may do everything, without credentials. Not beside keys or JWT. @default false */
-  readonly anonymous?: boolean;
 }
 
 /** The sender of a request. */
 export interface Caller {
-  /** The name of the API key; `jwt:` and the subject of a JSON Web Token; `anonymous`. */
+  /** The name of the API key; `jwt:` and the subject of a JSON Web Token. */
   readonly name: string;
   /**
    * True if the caller has that right.
@@ -121,10 +119,9 @@ const SUBJECT_CHARS_MAX = 255;
 
 /** @throws {InvalidArgumentError} if a key or an option is invalid */
 export function openCredentials(options: CredentialsOptions): Credentials {
-  const { keys = [], jwt, anonymous = false } = options;
-  if (anonymous !== (keys.length === 0 && jwt === undefined))
-    throw new InvalidArgumentError('credentials must be API keys, JWT or both; or else anonymous');
-  if (anonymous) return { authenticate: async () => ({ name: 'anonymous', may: () => true }) };
+  const { keys = [], jwt } = options;
+  if (keys.length === 0 && jwt === undefined)
+    throw new InvalidArgumentError('credentials must be API keys, JWT or both');
   const callerOfKey = apiKeys(keys);
   const callerOfJwt = jwt && jsonWebTokens(jwt);
   return {

@@ -8,7 +8,7 @@ import { Problem } from './problem.js';
 const ONCE = [
   ...['authorization', 'content-encoding', 'content-length', 'content-type', 'expect'],
   ...['fencing-resource', 'fencing-token', 'host', 'if-match', 'if-none-match', 'if-range'],
-  ...['range', 'traceparent', 'transfer-encoding', 'x-request-id'],
+  ...['origin', 'range', 'sec-fetch-site', 'traceparent', 'transfer-encoding', 'x-request-id'],
 ];
 
 /**

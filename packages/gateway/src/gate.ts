@@ -1,5 +1,6 @@
 import { canonicalTarget } from '@fenced/client/protocol/path';
 import type { NextFunction, Request, Response } from 'express';
+import { refusePages } from './browsers.js';
 import type { Caller, Credentials } from './credentials.js';
 import { Deadline } from './deadline.js';
 import { checkAllowed, type Exchange, OWN_REQUEST, type Route } from './exchange.js';
@@ -54,6 +55,8 @@ export interface Rates {
 export interface GateOptions {
   readonly credentials?: Credentials;
   readonly rate?: Rates;
+  /** `only`: the routes for the platform, which calls them by the address of the machine. */
+  readonly operations?: 'here' | 'only' | 'elsewhere';
   readonly onRequest?: (ended: EndedRequest) => void;
 }
 
@@ -85,7 +88,7 @@ const RETRY_AFTER_MS = 1_000;
 /** The caller of a gateway without credentials. */
 const ANYBODY: Caller = { name: 'anybody', may: () => true };
 /** Headers that stay set when a problem document replaces the answer. */
-const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
+const KEPT = ['x-request-id', 'x-content-type-options', 'connection', 'allow', 'keep-alive'];
 
 /** Checks each request before its route, limits its time, and reports its end. */
 export class Gate {
@@ -128,11 +131,15 @@ export class Gate {
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
+    // A browser must not take an answer for a page of this origin by its content.
+    response.setHeader('X-Content-Type-Options', 'nosniff');
     if (this.#services.drain.begun.signal.aborted) closeBehind(response);
     this.#open.add(response);
     response.on('close', () => this.#end(request, response, progress));
     checkFraming(request, () => closeBehind(response));
     checkHeaders(request);
+    const { credentials, operations } = this.#options;
+    if (credentials === undefined && operations !== 'only') refusePages(request);
     request.url = canonicalTarget(request.url);
     next();
   }

@@ -45,7 +45,8 @@ export interface GatewayOptions {
   readonly records?: RecordStore;
   /**
    * The callers and their rights. Without credentials, every caller may do everything, so the
-   * server must listen on loopback only.
+   * server must listen on loopback only. It then answers requests for loopback hosts only, and no
+   * page of another site.
    */
   readonly credentials?: Credentials;
   /**

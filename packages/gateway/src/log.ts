@@ -2,6 +2,7 @@ import './node-version.js';
 import { type DestinationStream, pino } from 'pino';
 import type { LogLevel } from './config-schema.js';
 import type { EndedRequest } from './gate.js';
+import { Output, standardOutput } from './output.js';
 
 /** Facts of a line besides its message. They contain no headers and no bodies. */
 type Facts = Readonly<Record<string, string | number | boolean | bigint | null | undefined>>;
@@ -15,6 +16,10 @@ export interface Log {
   info(message: string, facts?: Facts): void;
   warn(message: string, facts?: Facts): void;
   error(message: string, error: unknown, facts?: Facts): void;
+  /** The number of lines that were dropped, because they could not be written. */
+  droppedLines(): number;
+  /** @returns true when all lines are written; false if that fails, or takes longer */
+  flush(withinMs: number): Promise<boolean>;
 }
 
 /** W3C's Trace Context. */
@@ -42,12 +47,15 @@ export function createLog(
   options: { readonly level: LogLevel },
   destination?: DestinationStream,
 ): Log {
+  const output = destination === undefined ? standardOutput() : outputTo(destination);
   const settings = {
     level: options.level,
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (level: string) => ({ level }) },
   };
-  const logger = destination === undefined ? pino(settings) : pino(settings, destination);
+  const logger = pino(settings, output);
+  output.onRecovered = (dropped) =>
+    logger.warn({ dropped }, 'lines of this log were dropped, because they could not be written');
   return {
     request: ({ id, route: _, caller, traceparent, error, ...rest }) => {
       const facts = {
@@ -68,7 +76,16 @@ export function createLog(
     warn: (message, facts = {}) => logger.warn(withoutSecrets(facts), redacted(message)),
     error: (message, error, facts = {}) =>
       logger.error({ ...withoutSecrets(facts), ...described(error) }, redacted(message)),
+    droppedLines: () => output.dropped,
+    flush: (withinMs) => output.flush(withinMs),
   };
+}
+
+function outputTo(destination: DestinationStream): Output {
+  return new Output((bytes, done) => {
+    destination.write(Buffer.from(bytes).toString());
+    done(null, bytes.length);
+  });
 }
 
 function levelOf({

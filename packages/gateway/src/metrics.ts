@@ -15,6 +15,8 @@ export interface MetricsSources {
     readonly idleCount: number;
     readonly waitingCount: number;
   };
+  /** Lines of the log that were dropped so far. */
+  readonly droppedLogLines?: () => number;
 }
 
 /** The members of an `EndedRequest` that are counted. */
@@ -101,8 +103,18 @@ function watchLimits(uses: () => readonly LimitUse[], registers: Registry[]): vo
   gauge('fenced_gateway_in_use', 'The part of a limit that is in use.', ({ inUse }) => inUse);
 }
 
-/** Gauges that each scrape reads anew. */
-function watch({ nodes, pool }: MetricsSources, registers: Registry[]): void {
+/** Values that each scrape reads anew. */
+function watch({ nodes, pool, droppedLogLines }: MetricsSources, registers: Registry[]): void {
+  if (droppedLogLines !== undefined)
+    new Counter({
+      name: 'fenced_gateway_dropped_log_lines_total',
+      help: 'Lines of the log that were dropped, because they could not be written.',
+      registers,
+      collect() {
+        this.reset();
+        this.inc(droppedLogLines());
+      },
+    });
   if (nodes !== undefined)
     new Gauge({
       name: 'fenced_gateway_lock_node_voting',

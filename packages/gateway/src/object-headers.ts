@@ -25,15 +25,16 @@ export function headersIn(request: Request): Headers {
   };
 }
 
-/** Sets the headers that were stored with the object, and defaults for two of them. */
+/** Sets the headers that were stored with the object, and defaults for {@link defaultsOf}. */
 export function setStoredHeaders(response: Response, current: CurrentStream): void {
-  const { contentType = 'application/octet-stream', contentDisposition, contentLanguage } = current;
+  const { contentType = 'application/octet-stream', contentDisposition = 'attachment' } = current;
+  const { contentLanguage } = current;
   // Express's own `type` would add a charset.
   response.setHeader('Content-Type', contentType);
-  // A browser must not guess that a stored value is a page of this origin.
-  response.setHeader('X-Content-Type-Options', 'nosniff');
-  if (contentDisposition !== undefined)
-    response.setHeader('Content-Disposition', contentDisposition);
+  // Callers choose body and type, so a stored page could call this gateway as its own origin.
+  // Browsers save it instead. If the stored disposition lets them show it, it may run no script.
+  response.setHeader('Content-Disposition', contentDisposition);
+  response.setHeader('Content-Security-Policy', "default-src 'none'; sandbox");
   if (contentLanguage !== undefined) response.setHeader('Content-Language', contentLanguage);
   for (const [name, value] of Object.entries(current.metadata))
     response.setHeader(META + name, value);
@@ -43,9 +44,11 @@ export function setStoredHeaders(response: Response, current: CurrentStream): vo
  * Names of the answer's headers that were not stored with the object. So a client can tell them
  * from the stored headers.
  */
-export function defaultsOf({ contentType, cacheControl }: CurrentStream): readonly string[] {
+export function defaultsOf(current: CurrentStream): readonly string[] {
+  const { contentType, cacheControl, contentDisposition } = current;
   return [
     ...(cacheControl === undefined ? ['cache-control'] : []),
+    ...(contentDisposition === undefined ? ['content-disposition'] : []),
     ...(contentType === undefined ? ['content-type'] : []),
   ];
 }

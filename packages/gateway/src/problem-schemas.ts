@@ -18,7 +18,7 @@ const MEMBERS: Readonly<Partial<Record<ProblemCode, z.ZodRawShape>>> = {
   'outcome-unknown': { writeId: TEXT.exactOptional(), settle: TEXT.exactOptional() },
   'ratchet-lost': { known: DECIMAL, found: DECIMAL },
   'wrong-lease': { resource: TEXT, lease: TEXT },
-  forbidden: { verb: TEXT, resource: TEXT },
+  forbidden: { verb: TEXT.exactOptional(), resource: TEXT.exactOptional() },
   'invalid-token': {
     fault: z.enum(['malformed', 'expired', 'refused']).exactOptional(),
     lease: TEXT.exactOptional(),

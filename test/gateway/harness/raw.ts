@@ -40,7 +40,7 @@ export function requestOf(
   const length = body.length > 0 || method === 'PUT' || method === 'POST' || method === 'PATCH';
   const lines = [
     `${method} ${target} HTTP/1.1`,
-    'Host: gateway',
+    'Host: localhost',
     'Connection: close',
     ...(length ? [`Content-Length: ${Buffer.byteLength(body)}`] : []),
     ...headers.map(([name, value]) => `${name}: ${value}`),

@@ -1,12 +1,14 @@
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
-import { ConfigError, readConfig } from '@fenced/gateway/config';
+import { type Config, ConfigError, readConfig } from '@fenced/gateway/config';
 import { createLog, type Log } from '@fenced/gateway/log';
 import { type Command, print, understood } from '../command.js';
 import { startGateway } from '../gateway.js';
 
 /** Milliseconds in which the connections to the dependencies must close after the last request. */
 const CLOSE_MS = 5_000;
+/** Milliseconds in which the last lines of the log must be written. */
+const LAST_LINES_MS = 1_000;
 const EXIT_CUT_OFF = 1;
 const EXIT_CONFIG = 78;
 
@@ -47,8 +49,15 @@ Exit codes:
   },
 };
 
-async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
+async function serve(config: Config): Promise<number> {
   const log = createLog(config.log);
+  const code = await serveUntilAsked(config, log);
+  // Nobody reads the log, or its disk is full. The lines that wait would keep the process alive.
+  if (!(await log.flush(LAST_LINES_MS))) process.exit(code);
+  return code;
+}
+
+async function serveUntilAsked(config: Config, log: Log): Promise<number> {
   const signals = new AbortController();
   const asked = Promise.race(
     ['SIGTERM', 'SIGINT'].map((name) => once(process, name, { signal: signals.signal })),
@@ -85,6 +94,6 @@ function endInTime(log: Log): void {
     log.error('shut down with connections open', new Error(`not closed in ${CLOSE_MS} ms`), {
       open,
     });
-    process.exit(EXIT_CUT_OFF);
+    void log.flush(LAST_LINES_MS).then(() => process.exit(EXIT_CUT_OFF));
   }, CLOSE_MS).unref();
 }

@@ -52,7 +52,7 @@ function open(
   handle: (exchange: Exchange) => Promise<void>,
 ): readonly Route[] {
   const limited = ['too-many-requests', 'unavailable'] as const;
-  const codes = ['invalid-request', 'invalid-path', 'internal'] as const;
+  const codes = ['invalid-request', 'invalid-path', 'forbidden', 'internal'] as const;
   // `/openapi.json` becomes `Openapi`.
   const name = path.charAt(1).toUpperCase() + path.slice(2).replace('.json', '');
   const content = path.endsWith('.json') ? json(z.looseObject({})) : TEXT;
