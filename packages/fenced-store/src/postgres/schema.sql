@@ -171,6 +171,35 @@ BEGIN
 END
 $$;
 
+-- Refuses an update that lowers a token, except by `reset`. The functions of this file make no such
+-- update. The apply of logical replication could: it overwrites rows with those of another database.
+CREATE OR REPLACE FUNCTION fenced.refuse_lower() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  kept CONSTANT jsonb := to_jsonb(OLD);
+BEGIN
+  IF current_setting('fenced.is_reset', true) IS DISTINCT FROM 'on' THEN
+    PERFORM fenced.refuse(coalesce(kept ->> 'resource',
+      concat(kept ->> 'collection', '/', kept ->> 'id')), NEW.token, OLD.token);
+  END IF;
+  RETURN NEW;
+END
+$$;
+
+DO $$
+DECLARE
+  target regclass;
+BEGIN
+  FOREACH target IN ARRAY ARRAY['fenced.ratchet', 'fenced.record']::regclass[] LOOP
+    CONTINUE WHEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND NOT tgisinternal);
+    EXECUTE format('CREATE TRIGGER refuse_lower BEFORE UPDATE ON %s FOR EACH ROW
+      WHEN (NEW.token < OLD.token) EXECUTE FUNCTION fenced.refuse_lower()', target);
+    -- Also for replicated rows.
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER refuse_lower', target);
+  END LOOP;
+END
+$$;
+
 -- The functions without a search path of their own are inlined into their callers.
 
 -- The highest floor over a resource, or over all resources with a prefix.
@@ -366,9 +395,9 @@ $$;
 
 -- Deletes up to 1024 notes of applied writes that are older than a day: four times as many as were
 -- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. The
--- highest deleted id is kept, because the clock may be wrong for a moment: age alone would not tell
--- `settle` that a note is deleted. Only one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
--- could meet rows that are deleted already, and fail with 40001.
+-- highest deleted id is kept: if the clock is wrong for a moment, age does not tell which notes are
+-- deleted. Only one transaction at a time deletes. It must be READ COMMITTED: with an older
+-- snapshot, its DELETE could meet rows that are deleted already, and fail with 40001.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -435,9 +464,11 @@ DECLARE
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended(name, 112585829737828));
   SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = name;
+  PERFORM set_config('fenced.is_reset', 'on', true);
   INSERT INTO fenced.ratchet AS r (resource, token) VALUES (name, reset.token)
     ON CONFLICT ON CONSTRAINT ratchet_pkey
     DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
+  PERFORM set_config('fenced.is_reset', '', true);
   INSERT INTO fenced.reset_log (resource, token_before, token_after, reason)
     VALUES (name, before, reset.token, reset.reason);
 END
