@@ -338,6 +338,24 @@ test('nothing but a reset lowers a token, and logical replication does not', asy
   await expect(pool.query(both)).rejects.toMatchObject({ code: 'UF001' });
 });
 
+test('a guard that was restored without its ratchets says so', async () => {
+  const { store, pool } = await openLedger();
+  await pool.query('CREATE TABLE invoice (id int)');
+  await store.guard('invoice', "'invoice/' || id");
+  expect(await store.guards()).toMatchObject([{ problem: null }]);
+  // `pg_dump -n public`, restored into a database in which the schema was installed anew.
+  await pool.query('DROP SCHEMA fenced CASCADE');
+  await store.install();
+  await pool.query(`CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON invoice
+      EXECUTE FUNCTION fenced.refuse_truncate();
+    ALTER TABLE invoice ENABLE ALWAYS TRIGGER fenced_guard_truncate`);
+  expect(await store.guards()).toMatchObject([
+    { problem: expect.stringMatching(/^it was made for the ratchets of another installation/) },
+  ]);
+  await store.guard('invoice', "'invoice/' || id");
+  expect(await store.guards()).toMatchObject([{ problem: null }]);
+});
+
 test('a guard that is removed leaves nothing behind', async () => {
   const { store, pool, client } = await openGuarded();
   await store.guard('invoice', "'other/' || id");

@@ -154,6 +154,16 @@ CREATE TABLE IF NOT EXISTS fenced.record (
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 6';
 
+-- A random name of the ratchets, which is dumped and restored with them.
+DO $$
+BEGIN
+  IF to_regprocedure('fenced.installation()') IS NULL THEN
+    EXECUTE format('CREATE FUNCTION fenced.installation() RETURNS text LANGUAGE sql IMMUTABLE AS %L',
+      format('SELECT %L', gen_random_uuid()));
+  END IF;
+END
+$$;
+
 -- Raises UF001, with the facts as JSON in DETAIL. A pruned resource may have had a higher token.
 CREATE OR REPLACE FUNCTION fenced.refuse(
   resource text, presented bigint, highest bigint, pruned boolean DEFAULT false) RETURNS void
@@ -172,7 +182,7 @@ END
 $$;
 
 -- Refuses an update that lowers a token, except by `reset`. The functions of this file make no such
--- update. The apply of logical replication could: it overwrites rows with those of another database.
+-- update. The apply of logical replication could: it overwrites rows with those of a publisher.
 CREATE OR REPLACE FUNCTION fenced.refuse_lower() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -691,6 +701,7 @@ BEGIN
     $create$, routine, format($body$
 #variable_conflict use_column
 DECLARE
+  installation_ CONSTANT text := %3$L;
   resource_before_ text COLLATE "C";
   resource_after_ text COLLATE "C";
   done_ text;
@@ -707,7 +718,7 @@ BEGIN
   END IF;
   RETURN NULL;
 END
-    $body$, resource, relation.relname), settings);
+    $body$, resource, relation.relname, fenced.installation()), settings);
   EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', routine);
   IF relation.owner <> current_user THEN
     EXECUTE format('ALTER FUNCTION %s() OWNER TO %I', routine, relation.owner);
@@ -750,7 +761,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       CASE WHEN t.oid IS NULL THEN 'its trigger is gone'
         WHEN t.tgconstraint = 0 OR t.tgnargs <> 2 THEN 'an earlier version made it, or somebody else: call fenced.guard again'
         WHEN p.proowner <> c.relowner THEN 'its function does not belong to the owner of the table'
-        WHEN fenced.digest(p.oid) <> convert_from(substr(t.tgargs, 1, 32), 'SQL_ASCII') THEN 'its function was changed' END,
+        WHEN fenced.digest(p.oid) <> convert_from(substr(t.tgargs, 1, 32), 'SQL_ASCII') THEN 'its function was changed'
+        -- Guards of version 5 name no installation.
+        WHEN substring(p.prosrc FROM '\n  installation_ CONSTANT text := ''([0-9a-f-]{36})'';') <> fenced.installation()
+          THEN 'it was made for the ratchets of another installation, so tokens may be missing: present the latest ones, and call fenced.guard again' END,
       (SELECT 'rows are not guarded in ' || string_agg(r.oid::regclass::text, ', ')
         FROM pg_class r WHERE t.oid IS NOT NULL AND (r.oid = c.oid OR r.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
           AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard' AND g.tgfoid = t.tgfoid
