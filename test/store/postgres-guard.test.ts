@@ -250,23 +250,21 @@ test('every path into a partitioned table is guarded, later partitions included'
   });
 });
 
-test('the apply of logical replication is refused, and goes on when the guard is removed', async () => {
-  const source = await createDatabase();
+/** Replicates a table of the source into the ledger's database, while `run` runs. */
+async function replicating(
+  source: URL,
+  { pool, url }: Ledger,
+  table: string,
+  run: (untilRefused: () => Promise<void>) => Promise<void>,
+): Promise<void> {
   const from = connect(source.href);
-  const { pool, url, store } = await openLedger();
   const name = url.pathname.slice(1);
-  const table = 'CREATE TABLE invoice (id int PRIMARY KEY)';
-  await from.query(table);
-  await from.query('CREATE PUBLICATION invoices FOR TABLE invoice');
+  await from.query(`CREATE PUBLICATION source FOR TABLE ${table}`);
   await from.query(`SELECT pg_create_logical_replication_slot('${name}', 'pgoutput')`);
-  await pool.query(table);
-  await store.guard('invoice', "'invoice/' || id");
   await pool.query(
-    `CREATE SUBSCRIPTION invoices CONNECTION '${source.href}' PUBLICATION invoices
+    `CREATE SUBSCRIPTION target CONNECTION '${source.href}' PUBLICATION source
       WITH (create_slot = false, slot_name = '${name}', copy_data = false)`,
   );
-  const count = async () =>
-    (await pool.query('SELECT count(*)::int AS count FROM invoice')).rows[0].count;
   const worker = async () =>
     (await pool.query('SELECT pid FROM pg_stat_subscription')).rows[0]?.pid ?? null;
   // PostgreSQL 14 does not count the errors of a subscription, but each error ends its worker.
@@ -275,21 +273,17 @@ test('the apply of logical replication is refused, and goes on when the guard is
   try {
     await until(async () => (await worker()) !== null);
     const first = await worker();
-    await from.query('INSERT INTO invoice VALUES (1)');
-    await until(async () =>
-      countsErrors
-        ? Number((await pool.query(errors)).rows[0]?.apply_error_count) > 0
-        : (await worker()) !== first,
+    await run(() =>
+      until(async () =>
+        countsErrors
+          ? Number((await pool.query(errors)).rows[0]?.apply_error_count) > 0
+          : (await worker()) !== first,
+      ),
     );
-    expect(await count()).toBe(0);
-    await store.unguard('invoice');
-    await pool.query('ALTER SUBSCRIPTION invoices DISABLE');
-    await pool.query('ALTER SUBSCRIPTION invoices ENABLE');
-    await until(async () => (await count()) === 1);
   } finally {
-    await pool.query('ALTER SUBSCRIPTION invoices DISABLE');
-    await pool.query('ALTER SUBSCRIPTION invoices SET (slot_name = NONE)');
-    await pool.query('DROP SUBSCRIPTION invoices');
+    await pool.query('ALTER SUBSCRIPTION target DISABLE');
+    await pool.query('ALTER SUBSCRIPTION target SET (slot_name = NONE)');
+    await pool.query('DROP SUBSCRIPTION target');
     await until(async () => {
       const { rows } = await from.query(
         `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '${name}' AND NOT active`,
@@ -297,6 +291,69 @@ test('the apply of logical replication is refused, and goes on when the guard is
       return rows.length > 0;
     });
   }
+}
+
+test('the apply of logical replication is refused, and goes on when the guard is removed', async () => {
+  const source = await createDatabase();
+  const from = connect(source.href);
+  const ledger = await openLedger();
+  const { pool, store } = ledger;
+  const table = 'CREATE TABLE invoice (id int PRIMARY KEY)';
+  await from.query(table);
+  await pool.query(table);
+  await store.guard('invoice', "'invoice/' || id");
+  const count = async () =>
+    (await pool.query('SELECT count(*)::int AS count FROM invoice')).rows[0].count;
+  await replicating(source, ledger, 'invoice', async (untilRefused) => {
+    await from.query('INSERT INTO invoice VALUES (1)');
+    await untilRefused();
+    expect(await count()).toBe(0);
+    await store.unguard('invoice');
+    await pool.query('ALTER SUBSCRIPTION target DISABLE');
+    await pool.query('ALTER SUBSCRIPTION target ENABLE');
+    await until(async () => (await count()) === 1);
+  });
+});
+
+test('nothing but a reset lowers a token, and logical replication does not', async () => {
+  const source = await openLedger();
+  const ledger = await openLedger();
+  const { pool, store } = ledger;
+  const lower = { resource: 'invoice/42', token: 20 };
+  await source.store.claim(lower);
+  await store.claim({ ...lower, token: 34 });
+  await store.records('bills').put('42', 1, { token: 34 });
+  await replicating(source.url, ledger, 'fenced.ratchet', async (untilRefused) => {
+    await source.store.claim({ ...lower, token: 21 });
+    await untilRefused();
+  });
+  expect(await store.highest('invoice/42')).toBe(34n);
+  for (const table of ['ratchet', 'record'])
+    await expect(pool.query(`UPDATE fenced.${table} SET token = 33`)).rejects.toMatchObject({
+      code: 'UF001',
+      detail: expect.stringMatching(/"(invoice|bills)\/42".*"presented" : "33", "highest" : "34"/),
+    });
+  const both = `BEGIN; SELECT fenced.reset('invoice/42', 21, 'why');
+    UPDATE fenced.ratchet SET token = 20; COMMIT`;
+  await expect(pool.query(both)).rejects.toMatchObject({ code: 'UF001' });
+});
+
+test('a guard that was restored without its ratchets says so', async () => {
+  const { store, pool } = await openLedger();
+  await pool.query('CREATE TABLE invoice (id int)');
+  await store.guard('invoice', "'invoice/' || id");
+  expect(await store.guards()).toMatchObject([{ problem: null }]);
+  // `pg_dump -n public`, restored into a database in which the schema was installed anew.
+  await pool.query('DROP SCHEMA fenced CASCADE');
+  await store.install();
+  await pool.query(`CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON invoice
+      EXECUTE FUNCTION fenced.refuse_truncate();
+    ALTER TABLE invoice ENABLE ALWAYS TRIGGER fenced_guard_truncate`);
+  expect(await store.guards()).toMatchObject([
+    { problem: expect.stringMatching(/^it was made for the ratchets of another installation/) },
+  ]);
+  await store.guard('invoice', "'invoice/' || id");
+  expect(await store.guards()).toMatchObject([{ problem: null }]);
 });
 
 test('a guard that is removed leaves nothing behind', async () => {

@@ -167,9 +167,9 @@ describe('settle, after the clock of the server was a day ahead for a moment', (
     expect(await store.settle(settled)).toBe('not-applied');
     const later = store.newWriteId();
     expect(await store.settle(later)).toBe('not-applied');
-    await expect(
-      store.claim({ resource, token: 33, writeId: later }),
-    ).rejects.toMatchObject({ code: 'invalid-argument' });
+    await expect(store.claim({ resource, token: 33, writeId: later })).rejects.toMatchObject({
+      code: 'invalid-argument',
+    });
   });
 
   test('also if the note is deleted while settle asks', async () => {

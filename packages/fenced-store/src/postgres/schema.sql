@@ -154,6 +154,16 @@ CREATE TABLE IF NOT EXISTS fenced.record (
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 6';
 
+-- A random name of the ratchets, which is dumped and restored with them.
+DO $$
+BEGIN
+  IF to_regprocedure('fenced.installation()') IS NULL THEN
+    EXECUTE format('CREATE FUNCTION fenced.installation() RETURNS text LANGUAGE sql IMMUTABLE AS %L',
+      format('SELECT %L', gen_random_uuid()));
+  END IF;
+END
+$$;
+
 -- Raises UF001, with the facts as JSON in DETAIL. A pruned resource may have had a higher token.
 CREATE OR REPLACE FUNCTION fenced.refuse(
   resource text, presented bigint, highest bigint, pruned boolean DEFAULT false) RETURNS void
@@ -168,6 +178,35 @@ BEGIN
         format('If the token is the latest that the lock service gave: SELECT fenced.reset(%L, %s, ''why'')',
           resource, presented)
       ELSE 'A later holder has written. Give up.' END;
+END
+$$;
+
+-- Refuses an update that lowers a token, except by `reset`. The functions of this file make no such
+-- update. The apply of logical replication could: it overwrites rows with those of a publisher.
+CREATE OR REPLACE FUNCTION fenced.refuse_lower() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  kept CONSTANT jsonb := to_jsonb(OLD);
+BEGIN
+  IF current_setting('fenced.is_reset', true) IS DISTINCT FROM 'on' THEN
+    PERFORM fenced.refuse(coalesce(kept ->> 'resource',
+      concat(kept ->> 'collection', '/', kept ->> 'id')), NEW.token, OLD.token);
+  END IF;
+  RETURN NEW;
+END
+$$;
+
+DO $$
+DECLARE
+  target regclass;
+BEGIN
+  FOREACH target IN ARRAY ARRAY['fenced.ratchet', 'fenced.record']::regclass[] LOOP
+    CONTINUE WHEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = target AND NOT tgisinternal);
+    EXECUTE format('CREATE TRIGGER refuse_lower BEFORE UPDATE ON %s FOR EACH ROW
+      WHEN (NEW.token < OLD.token) EXECUTE FUNCTION fenced.refuse_lower()', target);
+    -- Also for replicated rows.
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER refuse_lower', target);
+  END LOOP;
 END
 $$;
 
@@ -366,9 +405,9 @@ $$;
 
 -- Deletes up to 1024 notes of applied writes that are older than a day: four times as many as were
 -- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. The
--- highest deleted id is kept, because the clock may be wrong for a moment: age alone would not tell
--- `settle` that a note is deleted. Only one transaction at a time deletes. It must be READ COMMITTED: with an older snapshot, its DELETE
--- could meet rows that are deleted already, and fail with 40001.
+-- highest deleted id is kept: if the clock is wrong for a moment, age does not tell which notes are
+-- deleted. Only one transaction at a time deletes. It must be READ COMMITTED: with an older
+-- snapshot, its DELETE could meet rows that are deleted already, and fail with 40001.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -435,9 +474,11 @@ DECLARE
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended(name, 112585829737828));
   SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = name;
+  PERFORM set_config('fenced.is_reset', 'on', true);
   INSERT INTO fenced.ratchet AS r (resource, token) VALUES (name, reset.token)
     ON CONFLICT ON CONSTRAINT ratchet_pkey
     DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
+  PERFORM set_config('fenced.is_reset', '', true);
   INSERT INTO fenced.reset_log (resource, token_before, token_after, reason)
     VALUES (name, before, reset.token, reset.reason);
 END
@@ -660,6 +701,7 @@ BEGIN
     $create$, routine, format($body$
 #variable_conflict use_column
 DECLARE
+  installation_ CONSTANT text := %3$L;
   resource_before_ text COLLATE "C";
   resource_after_ text COLLATE "C";
   done_ text;
@@ -676,7 +718,7 @@ BEGIN
   END IF;
   RETURN NULL;
 END
-    $body$, resource, relation.relname), settings);
+    $body$, resource, relation.relname, fenced.installation()), settings);
   EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', routine);
   IF relation.owner <> current_user THEN
     EXECUTE format('ALTER FUNCTION %s() OWNER TO %I', routine, relation.owner);
@@ -719,7 +761,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       CASE WHEN t.oid IS NULL THEN 'its trigger is gone'
         WHEN t.tgconstraint = 0 OR t.tgnargs <> 2 THEN 'an earlier version made it, or somebody else: call fenced.guard again'
         WHEN p.proowner <> c.relowner THEN 'its function does not belong to the owner of the table'
-        WHEN fenced.digest(p.oid) <> convert_from(substr(t.tgargs, 1, 32), 'SQL_ASCII') THEN 'its function was changed' END,
+        WHEN fenced.digest(p.oid) <> convert_from(substr(t.tgargs, 1, 32), 'SQL_ASCII') THEN 'its function was changed'
+        -- Guards of version 5 name no installation.
+        WHEN substring(p.prosrc FROM '\n  installation_ CONSTANT text := ''([0-9a-f-]{36})'';') <> fenced.installation()
+          THEN 'it was made for the ratchets of another installation, so tokens may be missing: present the latest ones, and call fenced.guard again' END,
       (SELECT 'rows are not guarded in ' || string_agg(r.oid::regclass::text, ', ')
         FROM pg_class r WHERE t.oid IS NOT NULL AND (r.oid = c.oid OR r.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
           AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard' AND g.tgfoid = t.tgfoid
