@@ -1,5 +1,5 @@
 import { S3Client } from '@aws-sdk/client-s3';
-import { StaleTokenError, UnsupportedByStoreError } from '@fenced/store';
+import { StaleTokenError, UnsafeStoreError, UnsupportedByStoreError } from '@fenced/store';
 import { FencedS3, type FencedS3Options } from '@fenced/store/s3';
 import { expect, test } from 'vitest';
 import { type Answer, type Betrayal, inMemory, ScriptedServer } from './harness/s3-servers.js';
@@ -35,7 +35,7 @@ test('without digests as ETags, too, a stale write that gets the reply to a newe
 });
 
 test('in the layout plain, a change of the default encryption lets no stale write in', async () => {
-  const betrayal: { encryption: Betrayal['encryption'] } = { encryption: 'aws:kms' };
+  const betrayal: { encryption: 'aws:kms' | 'AES256' } = { encryption: 'aws:kms' };
   await using server = await ScriptedServer.start(inMemory(betrayal));
   const make = () => storeOf(server, { layout: 'plain' });
   expect(await make().probe()).toMatchObject({ distinctEtags: true });
@@ -50,9 +50,7 @@ test('in the layout plain, a change of the default encryption lets no stale writ
 });
 
 test('in the layout plain, a server whose ETags change withdraws its certificate for everybody', async () => {
-  const betrayal: { encryption?: Betrayal['encryption']; etags?: Betrayal['etags'] } = {
-    etags: 'new',
-  };
+  const betrayal: { -readonly [Fault in keyof Betrayal]: Betrayal[Fault] } = { etags: 'new' };
   await using server = await ScriptedServer.start(inMemory(betrayal));
   const make = () => storeOf(server, { layout: 'plain' });
   const store = make();
@@ -88,4 +86,25 @@ test('a write that was sent twice is applied if the second copy meets a fault, a
     });
     expect(await store.get('k')).toMatchObject({ writeId });
   }
+});
+
+test('a failed probe withdraws the certificate, until somebody asks for another probe', async () => {
+  const betrayal = { ignoresMatch: false };
+  await using server = await ScriptedServer.start(inMemory(betrayal));
+  /** A new process. Returns true if it probed the server. */
+  const probes = async (options: { readonly renew?: boolean } = {}): Promise<boolean> => {
+    const before = server.asked.length;
+    await storeOf(server).probe(options);
+    return server.asked.slice(before).some(({ path }) => path.includes('/race-1'));
+  };
+  await storeOf(server).put('k', 'x', { token: 1 });
+  expect(await probes()).toBe(false);
+  betrayal.ignoresMatch = true;
+  await expect(storeOf(server).probe({ renew: true })).rejects.toThrow(UnsafeStoreError);
+  // A probe that began before the change may pass after it.
+  betrayal.ignoresMatch = false;
+  expect(await probes()).toBe(true);
+  expect(await probes()).toBe(true);
+  expect(await probes({ renew: true })).toBe(true);
+  expect(await probes()).toBe(false);
 });

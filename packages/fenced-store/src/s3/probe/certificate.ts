@@ -18,8 +18,14 @@ interface Verdict extends StoreCapabilities {
   readonly paths: readonly PathCheck[];
 }
 
+/** The server failed a probe, or a reply contradicted an earlier verdict. */
+interface Failure {
+  readonly failed: true;
+  readonly checkedAtMs: number;
+}
+
 interface Certificate {
-  readonly verdict: Verdict;
+  readonly verdict: Verdict | Failure;
   /** Digest of subject and verdict, against damage. */
   readonly digest: string;
 }
@@ -30,6 +36,10 @@ type CertificatesBySubject = Readonly<Record<string, Certificate>>;
 /**
  * The verdict of a probe, kept in the bucket, so that a short-lived process starts with one GET.
  *
+ * A failure is kept in place of an earlier verdict, and wins over later ones. Until it is too old,
+ * each process probes for itself, and keeps no verdict. So a process that probed just before the
+ * server changed cannot bring its verdict back. Only a probe that was asked for anew ends that.
+ *
  * It is not signed: a program that can write a certificate can also write every object of the
  * bucket, without a token.
  */
@@ -38,6 +48,7 @@ export class Certificates {
   readonly #key: string;
   readonly #maxAgeDays: number;
   #version: string | null = null;
+  #hasFailed = false;
   #bySubject: CertificatesBySubject = {};
 
   constructor({ requests, prefix }: Probed, maxAgeDays: number) {
@@ -59,16 +70,42 @@ export class Certificates {
     this.#version = object?.stored.version ?? null;
     this.#bySubject = parse(Buffer.from(object?.bytes ?? []).toString());
     const subject = this.#subject();
+    this.#hasFailed = false;
     const { verdict, digest } = this.#bySubject[subject] ?? {};
     if (verdict === undefined || digest !== digestOf([subject, verdict])) return null;
     const ageMs = wallClockMs - verdict.checkedAtMs;
     // A certificate from the future was dated by a wrong clock, so its age is unknown.
-    return ageMs >= -DAY_MS && ageMs <= this.#maxAgeDays * DAY_MS ? verdict : null;
+    if (ageMs < -DAY_MS || ageMs > this.#maxAgeDays * DAY_MS) return null;
+    this.#hasFailed = 'failed' in verdict;
+    return 'failed' in verdict ? null : verdict;
   }
 
-  /** Keeps a verdict for other processes, unless one of them changed the object since `read`. */
-  async write(verdict: Verdict): Promise<void> {
-    if (this.#maxAgeDays === 0) return;
+  /**
+   * Keeps a verdict for other processes, unless one of them changed the object since `read`.
+   *
+   * @param isAnew whether it may replace a failure
+   */
+  async write(verdict: Verdict, isAnew: boolean): Promise<void> {
+    if (this.#maxAgeDays === 0 || (this.#hasFailed && !isAnew)) return;
+    await this.#put(
+      verdict,
+      conditionInput(this.#version && etagHeader(this.#version, verdict.etagForm)),
+    );
+  }
+
+  /**
+   * Replaces the verdict by a failure, for all processes. Without a condition, which the server may
+   * ignore or always refuse. If there is no verdict to replace, nothing is written.
+   */
+  async fail(wallClockMs: number): Promise<void> {
+    if (this.#version === null) return;
+    await this.#put({ failed: true, checkedAtMs: wallClockMs }, {});
+  }
+
+  async #put(
+    verdict: Verdict | Failure,
+    condition: ReturnType<typeof conditionInput>,
+  ): Promise<void> {
     const { sender, encryption } = this.#requests;
     const subject = this.#subject();
     const certificate = { verdict, digest: digestOf([subject, verdict]) };
@@ -79,7 +116,7 @@ export class Certificates {
       new PutObjectCommand({
         ...this.#requests.at(this.#key),
         ...encryption,
-        ...conditionInput(this.#version && etagHeader(this.#version, verdict.etagForm)),
+        ...condition,
         ContentType: 'application/json',
         Body: JSON.stringify(bySubject),
       });
@@ -88,12 +125,7 @@ export class Certificates {
     if (!reply.ok) return;
     this.#version = bareEtag(reply.output.ETag) ?? null;
     this.#bySubject = bySubject;
-  }
-
-  /** Removes all certificates of the bucket, because the verdict is no longer true. */
-  async remove(): Promise<void> {
-    if (this.#version === null) return;
-    await this.#requests.remove(this.#key).catch(() => undefined);
+    this.#hasFailed = 'failed' in verdict;
   }
 
   #subject(): string {

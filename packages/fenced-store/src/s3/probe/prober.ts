@@ -84,12 +84,13 @@ export class Prober {
   }
 
   /**
-   * As `forget`, for a reply that contradicts the verdict. The certificate is removed, so that no
+   * As `forget`, for a reply that contradicts the verdict. The certificate is withdrawn, so that no
    * other process begins with it.
    */
   async withdraw(capabilities: StoreCapabilities): Promise<void> {
-    this.forget(capabilities);
-    await this.#certificates.remove();
+    if (this.#latest !== capabilities) return;
+    this.#outdate();
+    await this.#certificates.fail(this.#probed.runtime.wallClockMs());
   }
 
   #outdate(): void {
@@ -127,11 +128,12 @@ export class Prober {
     }
     try {
       const learnt = await probe(this.#probed);
-      await this.#certificates.write({ ...learnt, paths: [] });
+      await this.#certificates.write({ ...learnt, paths: [] }, renew);
       this.#publish({ verdict: 'safe', source: 'probe', capabilities: learnt });
       return learnt;
     } catch (error) {
-      if (error instanceof UnsafeStoreError) await this.#certificates.remove();
+      if (error instanceof UnsafeStoreError)
+        await this.#certificates.fail(this.#probed.runtime.wallClockMs());
       throw error;
     }
   }
@@ -150,7 +152,7 @@ export class Prober {
     }
     if (this.#latest === capabilities) {
       this.#passed = [...this.#passed, check];
-      await this.#certificates.write({ ...capabilities, paths: this.#passed });
+      await this.#certificates.write({ ...capabilities, paths: this.#passed }, false);
     }
     return null;
   }

@@ -143,8 +143,8 @@ async function attempt(requests: Requests, write: Sending, wasDoubtful: boolean)
   // Nothing of this was sent.
   if (isFault && meaning === 'client') return { reply, read: UNREAD, outcome: 'fault', isDoubtful };
   const read = await readBack(requests, write.key);
-  // An error that says "nothing was applied" proves nothing alone: a proxy that sent the write twice
-  // passes on the second reply.
+  // An error that says "nothing was applied" proves nothing alone: a proxy that sent the write
+  // twice passes on the second reply.
   isDoubtful ||=
     read.error !== undefined &&
     (isRefused || (isFault && read.error instanceof StoreUnavailableError));
