@@ -33,7 +33,7 @@ export function failureError(
     case 'held':
       return waitMs > 0
         ? new AcquireTimeoutError('timeout', `the lock did not become free waitMs=${waitMs}`, facts)
-        : new LockHeldError('held', 'somebody else holds the lock', facts);
+        : new LockHeldError('held', failure.hint ?? 'somebody else holds the lock', facts);
     case 'no-quorum':
       return new NoQuorumError(
         'no-quorum',
