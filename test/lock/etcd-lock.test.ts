@@ -255,6 +255,25 @@ test('a crashed waiter delays the queue by a few seconds, and a waiter that gave
   await expect(dead).rejects.toThrow('aborted');
 });
 
+test('waiters ask servers that refuse connections ever more rarely, and go on when one answers', async () => {
+  let asked = 0;
+  let isDown = true;
+  const lock = open(newPrefix(), (url, init) => {
+    asked += 1;
+    return isDown ? Promise.reject(new TypeError('fetch failed')) : fetch(url, init);
+  });
+  const waiting = Array.from({ length: 10 }, (_, at) =>
+    lock.using(`${at}`, { ttlMs: 5_000, waitMs: 60_000 }, () => undefined),
+  );
+  await setTimeout(4_000);
+  asked = 0;
+  await setTimeout(3_000);
+  // Three members, which each waiter asks about once a second. With a pause of 50 ms: above 150.
+  expect(asked / 10).toBeLessThan(30);
+  isDown = false;
+  await Promise.all(waiting);
+});
+
 test('a key that an operator deletes ends the lease at the next extension', async () => {
   const prefix = newPrefix();
   const lock = open(prefix);

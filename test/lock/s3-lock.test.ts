@@ -1,6 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
-import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  CreateBucketCommand,
+  DeleteObjectCommand,
+  PutObjectCommand,
+  S3Client,
+} from '@aws-sdk/client-s3';
 import { type Lease, LockArgumentError, type Runtime } from '@fenced/lock';
 import { Elector } from '@fenced/lock/election';
 import { S3Lock, type S3LockConfig } from '@fenced/lock/s3';
@@ -304,6 +309,39 @@ test('an object of another program under the key of a lock is an error, and stay
   const Key = `${prefix}x`;
   await client.send(new PutObjectCommand({ Bucket: bucket, Key, Body: '{"owner":5}' }));
   await expect(open(prefix).acquire('x', { ttlMs: 10_000 })).rejects.toThrow(/no lock.*keyPrefix/);
+});
+
+test('an object that an operator removes frees its lock, and processes that knew it go on', async () => {
+  const prefix = newPrefix();
+  const [one, two] = [open(prefix), open(prefix)];
+  const remove = () =>
+    client.send(new DeleteObjectCommand({ Bucket: bucket, Key: `${prefix}x` }));
+  const free = await two.acquire('x', { ttlMs: 10_000 });
+  await free.release();
+  await remove();
+  const lease = await two.acquire('x', { ttlMs: 60_000 });
+  expect(lease.token).toBeGreaterThan(free.token);
+  expect(await one.tryAcquire('x', { ttlMs: 10_000 })).toMatchObject({ reason: 'held' });
+  await remove();
+  const next = await one.acquire('x', { ttlMs: 10_000 });
+  expect(next.token).toBeGreaterThan(lease.token);
+  // The first extension may have been written before the removal, as far as the store knows.
+  await vi.waitFor(() =>
+    expect(lease.extend(60_000)).rejects.toMatchObject({ code: 'lease-lost' }),
+  );
+  await remove();
+  expect(['expired', 'unknown']).toContain(await next.release());
+  await using _ = await two.acquire('x', { ttlMs: 10_000 });
+});
+
+test('a client that comes once, after a crash, is told for how long to wait', async () => {
+  const prefix = newPrefix();
+  await open(prefix).acquire('x', { ttlMs: 10_000 });
+  const once = open(prefix).acquire('x', { ttlMs: 10_000 });
+  await expect(once).rejects.toMatchObject({
+    code: 'held',
+    message: expect.stringContaining('seen the lease for its whole TTL'),
+  });
 });
 
 test('leaders follow each other, with tokens that grow', async () => {

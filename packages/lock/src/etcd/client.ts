@@ -27,8 +27,9 @@ export class EtcdError extends Error {
   }
 }
 
-/** The pause after a round in which each member failed. */
-const ROUND_PAUSE_MS = 50;
+/** The limits of the pause after a round in which each member failed. */
+const ROUND_PAUSE_MIN_MS = 50;
+const ROUND_PAUSE_MAX_MS = 1_000;
 /** A member that is silent for longer is given up for the next one. */
 const MEMBER_LIMIT_MIN_MS = 250;
 
@@ -39,6 +40,8 @@ export class EtcdClient {
   readonly #runtime: Runtime;
   /** The member that is asked first: the last that answered, or the next after one that did not. */
   #at = 0;
+  /** The time of the first failure since the last answer; null after an answer. */
+  #failingSinceMs: number | null = null;
 
   constructor(endpoints: readonly string[], fetch: Fetch, runtime: Runtime) {
     this.#endpoints = endpoints;
@@ -69,9 +72,10 @@ export class EtcdClient {
         return await this.#ask<Reply>(path, body, Math.max(1, Math.min(leftMs, memberLimitMs)));
       } catch (error) {
         if (error instanceof EtcdError && !error.isPassing) throw error;
+        this.#failingSinceMs ??= this.#runtime.nowMs();
         // While this request waited, another call may already have skipped the member.
         if (this.#at === at) this.skipMember();
-        const pauseMs = tries % this.#endpoints.length === 0 ? ROUND_PAUSE_MS : 0;
+        const pauseMs = tries % this.#endpoints.length === 0 ? this.#roundPauseMs() : 0;
         if (endMs - this.#runtime.nowMs() <= pauseMs) throw error;
         if (pauseMs > 0) await sleep(this.#runtime, pauseMs);
         onRepeat?.();
@@ -90,6 +94,16 @@ export class EtcdClient {
     return answer.body;
   }
 
+  /**
+   * A quarter of the time for which no member has answered to any call. Members that refuse
+   * connections do so at once, so many waiters would otherwise ask all the time.
+   */
+  #roundPauseMs(): number {
+    const nowMs = this.#runtime.nowMs();
+    const failingMs = nowMs - (this.#failingSinceMs ?? nowMs);
+    return Math.min(Math.max(ROUND_PAUSE_MIN_MS, failingMs / 4), ROUND_PAUSE_MAX_MS);
+  }
+
   /** Asks the next member first from now on. */
   skipMember(): void {
     this.#at = (this.#at + 1) % this.#endpoints.length;
@@ -100,6 +114,7 @@ export class EtcdClient {
     const answer = await this.#post(path, body, limit.signal);
     const text = await answer.text();
     if (!answer.ok) throw new EtcdError(answer.status, messageOf(text));
+    this.#failingSinceMs = null;
     return JSON.parse(text) as Reply;
   }
 

@@ -41,7 +41,8 @@ export class S3Lock extends LockService {
     checkFields('the first argument of S3Lock', config, fields);
     checkRuntime(runtime);
     const { objects, keyPrefix = 'locks/', pollMs = 1_000 } = config;
-    if (typeof objects?.get !== 'function' || typeof objects.put !== 'function') {
+    const calls = [objects?.get, objects?.put, objects?.forget];
+    if (calls.some((call) => typeof call !== 'function')) {
       throw new LockArgumentError('objects must be a FencedS3 of @fenced/store/s3');
     }
     const { maxTtlMs, firstToken } = resolveOptions({ ...config, keyPrefix });

@@ -20,6 +20,8 @@ export interface LockObjects {
       readonly signal: AbortSignal;
     },
   ): Promise<{ readonly version: string | null }>;
+  /** Forgets what the store saw of a key. Until then, it refuses all calls for a removed object. */
+  forget(key: string): void;
 }
 
 /** The lock record of one resource. */
@@ -27,7 +29,7 @@ export interface LockRecord {
   readonly resource: string;
   /** Unique. Null if there is no object, or if another write has replaced it since. */
   readonly version: string | null;
-  /** The token of the last holder; 0n if there was none. */
+  /** The token of the last holder, or a higher one that this process saw before; 0n without any. */
   readonly token: bigint;
   /** Null if the lock is free. */
   readonly held: Held | null;
@@ -71,9 +73,18 @@ export class Records {
 
   async read(resource: string, signal: AbortSignal): Promise<LockRecord> {
     const key = this.#key(resource);
-    const found = await this.#objects.get(key, { signal });
-    if (!found) return { resource, version: null, token: 0n, held: null };
-    const { version, token } = found;
+    let highest = 0n;
+    const found = await this.#objects.get(key, { signal }).catch((error: unknown) => {
+      // Somebody removed the object, for instance to free the lock, or restored an older one. The
+      // lock goes on from there, above the last token that this process saw.
+      if (codeOf(error) !== 'ratchet-lost') throw error;
+      highest = (error as { readonly known: bigint }).known;
+      this.#objects.forget(key);
+      return this.#objects.get(key, { signal });
+    });
+    if (!found) return { resource, version: null, token: highest, held: null };
+    const { version } = found;
+    const token = found.token > highest ? found.token : highest;
     return { resource, version, token, held: parse(key, new TextDecoder().decode(found.body)) };
   }
 
@@ -100,10 +111,20 @@ export class Records {
   }
 }
 
-/** True if another write was quicker, so that nothing was written. */
+/** True if another write was quicker or the object was removed, so that nothing was written. */
 export function isRefused(error: unknown): boolean {
-  const { code } = error as { readonly code?: unknown };
-  return code === 'version-mismatch' || code === 'conflict' || code === 'stale-token';
+  return REFUSALS.includes(codeOf(error));
+}
+
+const REFUSALS: readonly unknown[] = [
+  'version-mismatch',
+  'conflict',
+  'stale-token',
+  'ratchet-lost',
+];
+
+function codeOf(error: unknown): unknown {
+  return (error as { readonly code?: unknown }).code;
 }
 
 /** @throws if the object is no lock record */

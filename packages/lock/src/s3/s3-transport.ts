@@ -95,7 +95,7 @@ export class S3Transport implements LockTransport {
     const nowMs = this.#runtime.nowMs();
     const remainingMs = found.map((record) => this.#observations.remainingMs(record, nowMs));
     const retryAfterMs = Math.max(...remainingMs);
-    if (retryAfterMs > 0) return this.#server.held(retryAfterMs);
+    if (retryAfterMs > 0) return { ...this.#server.held(retryAfterMs), hint: HELD };
     const owner = this.#runtime.uniqueId();
     const token = this.#nextToken(found);
     const startedMs = this.#runtime.nowMs();
@@ -126,7 +126,9 @@ export class S3Transport implements LockTransport {
   #nextToken(found: readonly LockRecord[]): bigint {
     const { firstToken } = this.#options;
     const first = firstToken ?? BigInt(Math.floor(this.#runtime.wallClockMs() * 1_000));
-    const tokens = found.map(({ version, token }) => (version === null ? first - 1n : token));
+    const tokens = found.flatMap(({ version, token }) =>
+      version === null ? [token, first - 1n] : [token],
+    );
     return tokens.reduce((one, other) => (one > other ? one : other)) + 1n;
   }
 
@@ -241,6 +243,9 @@ export class S3Transport implements LockTransport {
     return settled.value;
   }
 }
+
+const HELD =
+  'if the holder has crashed, a client takes over only after it has seen the lease for its whole TTL: wait longer than that, by waitMs or --wait';
 
 /** The codes of errors that waiting does not mend. */
 const SETUP_CODES: readonly unknown[] = ['unsafe-store', 'store-setup', 'unsupported'];
