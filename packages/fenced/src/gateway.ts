@@ -3,22 +3,20 @@ import { S3Client } from '@aws-sdk/client-s3';
 import {
   createGateway,
   createRateLimit,
-  createTokenSigner,
   Drain,
   type EndedRequest,
   serveGateway,
-  type TokenSigner,
 } from '@fenced/gateway';
 import type { Config } from '@fenced/gateway/config';
-import { openCredentials } from '@fenced/gateway/credentials';
 import type { Log } from '@fenced/gateway/log';
 import { createMetrics } from '@fenced/gateway/metrics';
 import { Redlock } from '@fenced/lock';
-import { FencedStoreError, parseToken } from '@fenced/store';
+import { FencedStoreError } from '@fenced/store';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { GatewaySecrets } from './gateway-secrets.js';
 
 /** Milliseconds for a dependency to accept a connection. */
 const CONNECT_MS = 5_000;
@@ -45,6 +43,8 @@ export interface RunningGateway {
    * @returns true if none was cut off
    */
   drain(): Promise<boolean>;
+  /** Credentials and signing keys, which can be replaced. */
+  readonly secrets: GatewaySecrets;
   /**
    * Closes all connections to the dependencies. A dependency that does not answer may keep them
    * open for ever.
@@ -66,6 +66,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     ...(pool && { pool }),
   });
   const { listen, limits, signing } = config;
+  const secrets = new GatewaySecrets(config);
   const common = {
     lock,
     metrics,
@@ -81,9 +82,9 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     ...common,
     limits,
     operations: config.operations ? 'elsewhere' : 'here',
-    ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
+    ...secrets.options,
+    ...(signing && { signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
-    ...(!config.credentials.anonymous && { credentials: openCredentials(config.credentials) }),
     rate: {
       perKey: createRateLimit(config.rate.perKey, () => performance.now()),
       perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),
@@ -107,6 +108,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   return {
     url: server.url,
     operationsUrl: operations?.url,
+    secrets,
     drain: async () => {
       const isWhole = await server.drain();
       // Only now, so that `/readyz` and `/metrics` answer during the drain.
@@ -216,15 +218,5 @@ function logRefusals(log: Log): (address: string, reason: Error) => void {
     );
     refused = 0;
     nextMs = performance.now() + LOG_REFUSALS_MS;
-  };
-}
-
-function signerOf({ keys, required }: NonNullable<Config['signing']>): TokenSigner {
-  const signed = createTokenSigner(keys, () => Date.now());
-  if (required) return signed;
-  return {
-    sign: (...token) => signed.sign(...token),
-    verify: (text, subject) =>
-      /^[0-9]+$/.test(text) ? parseToken(text) : signed.verify(text, subject),
   };
 }

@@ -53,7 +53,7 @@ const jwt = z
       .refine(isSafeUrl, 'must be an https:// URL, or http:// of this machine')
       .exactOptional()
       .describe(
-        "The URL of the issuer's public keys. It is asked again if a key is missing, at most every 30 s.",
+        "The URL of the issuer's public keys. It is asked again every 10 minutes, and if a key is missing, at most every 30 s.",
       ),
     jwksFile: contents
       .pipe(keySet)

@@ -3,7 +3,6 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { InvalidArgumentError } from '@fenced/store';
 import {
   createLocalJWKSet,
-  createRemoteJWKSet,
   errors,
   type JSONWebKeySet,
   type JWTPayload,
@@ -11,6 +10,10 @@ import {
   type JWTVerifyOptions,
   jwtVerify,
 } from 'jose';
+import { CredentialsUnavailableError, IssuerKeys } from './issuer-keys.js';
+import { type Runtime, systemRuntime } from './runtime.js';
+
+export { CredentialsUnavailableError };
 
 /** The rights of a caller. */
 export const VERBS = ['lease', 'read', 'write', 'claim', 'ratchet'] as const;
@@ -96,18 +99,10 @@ export interface Credentials {
   /**
    * @param authorization the header of that name
    * @returns null without known credentials
-   * @throws {CredentialsUnavailableError} if the issuer's keys cannot be fetched, so that the token
-   *   cannot be checked
+   * @throws {CredentialsUnavailableError} if the key of the token is unknown, and the issuer cannot
+   *   be asked now
    */
   authenticate(authorization: string | undefined): Promise<Caller | null>;
-}
-
-/** The keys of the issuer of JSON Web Tokens cannot be fetched. The caller may try again later. */
-export class CredentialsUnavailableError extends Error {
-  constructor(options?: { readonly cause?: unknown }) {
-    super("the issuer's keys cannot be fetched, so the JSON Web Token cannot be checked", options);
-    this.name = 'CredentialsUnavailableError';
-  }
 }
 
 const CREDENTIAL_CHARS_MAX = 8_192;
@@ -118,12 +113,15 @@ const CREDENTIAL_CHARS_MAX = 8_192;
 const SUBJECT_CHARS_MAX = 255;
 
 /** @throws {InvalidArgumentError} if a key or an option is invalid */
-export function openCredentials(options: CredentialsOptions): Credentials {
+export function openCredentials(
+  options: CredentialsOptions,
+  runtime: Runtime = systemRuntime,
+): Credentials {
   const { keys = [], jwt } = options;
   if (keys.length === 0 && jwt === undefined)
     throw new InvalidArgumentError('credentials must be API keys, JWT or both');
   const callerOfKey = apiKeys(keys);
-  const callerOfJwt = jwt && jsonWebTokens(jwt);
+  const callerOfJwt = jwt && jsonWebTokens(jwt, runtime);
   return {
     authenticate: async (authorization) => {
       const [, credential] = /^Bearer +([\w.~+/=-]+) *$/i.exec(authorization ?? '') ?? [];
@@ -157,7 +155,10 @@ function apiKeys(keys: readonly ApiKey[]): (credential: string) => Caller | unde
   };
 }
 
-function jsonWebTokens(options: JwtOptions): (credential: string) => Promise<Caller | null> {
+function jsonWebTokens(
+  options: JwtOptions,
+  runtime: Runtime,
+): (credential: string) => Promise<Caller | null> {
   const {
     issuer,
     audience,
@@ -179,7 +180,7 @@ function jsonWebTokens(options: JwtOptions): (credential: string) => Promise<Cal
     throw new InvalidArgumentError('issuer and audience must not be empty');
   const keySet =
     jwks instanceof URL
-      ? createRemoteJWKSet(jwks, { timeoutDuration: fetchTimeoutMs })
+      ? new IssuerKeys(jwks, { timeoutDuration: fetchTimeoutMs }, runtime).find
       : localKeySet(jwks);
   const checks = {
     issuer,
@@ -230,20 +231,11 @@ async function verifiedClaims(
       }
       return null;
     }
-    if (isRefusal(error)) return null;
+    if (error instanceof errors.JOSEError) return null;
+    if (error instanceof CredentialsUnavailableError) throw error;
+    // A key of the issuer that cannot be read says nothing about the token.
     throw new CredentialsUnavailableError({ cause: error });
   }
-}
-
-/** True if the token itself is invalid. False if the issuer's keys could not be fetched or read. */
-function isRefusal(error: unknown): boolean {
-  return (
-    error instanceof errors.JOSEError &&
-    !(error instanceof errors.JWKSTimeout) &&
-    !(error instanceof errors.JWKSInvalid) &&
-    // jose's code if the issuer answers with an error status, or without JSON.
-    error.code !== 'ERR_JOSE_GENERIC'
-  );
 }
 
 function listOf(claim: unknown): string[] {

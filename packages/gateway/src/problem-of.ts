@@ -55,7 +55,7 @@ export function problemOf(error: unknown): Problem {
     return new Problem('invalid-token', error.message, { members: { fault: error.fault } });
   if (error instanceof CredentialsUnavailableError)
     return new Problem('unavailable', 'the credentials cannot be checked now', {
-      retryAfterMs: RETRY_AFTER_MS,
+      retryAfterMs: error.retryAfterMs,
       cause: error,
     });
   const code = OF_LOCKS[(error as { code?: string } | null)?.code ?? ''];
