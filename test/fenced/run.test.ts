@@ -21,6 +21,7 @@ import {
   startPostgres,
   startS3,
   startZooKeeper,
+  TcpProxy,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -117,9 +118,12 @@ async function next(lock: Redlock, resource: string): Promise<{ lease: Lease; at
 describe('on three Redis nodes', () => {
   let lock: Redlock;
   let options: string[];
+  let servers: LocalRedisService['nodes'];
 
   beforeAll(async () => {
-    ({ lock, options } = await startLock());
+    const started = await startLock();
+    ({ lock, options } = started);
+    servers = started.redis.nodes;
   });
 
   /** The options that every run here has. */
@@ -194,6 +198,21 @@ describe('on three Redis nodes', () => {
     const { code, stdout } = await waiter;
     expect(code).toBe(0);
     expect(Number(stdout) / 1e6).toBeGreaterThan(endedMs - 1_000);
+  });
+
+  test.concurrent('the command goes on if all connections to the nodes fall silent and new ones work', async () => {
+    const doors = await Promise.all(servers.map((node) => TcpProxy.start(node)));
+    for (const door of doors) parts.use(door);
+    const redis = servers.flatMap(({ name }, at) => [
+      '--redis',
+      `${name}=redis://127.0.0.1:${doors[at]?.port}`,
+    ]);
+    const command = ['sh', '-c', 'echo begun; sleep 5'];
+    const run = await Run.start([...redis, '--lock', 'silent', '--ttl', '6s', '--', ...command]);
+    await until(() => run.lines.includes('begun'));
+    for (const door of doors) door.forget();
+    const { code, stderr } = await run.ended();
+    expect({ code, stderr }).toMatchObject({ code: 0 });
   });
 
   test.concurrent('fenced run is stopped for longer than its lease: its command ends before another has the lock', async () => {

@@ -2,12 +2,12 @@ import { createGateway, createRateLimit, serveGateway } from '@fenced/gateway';
 import { CredentialsUnavailableError } from '@fenced/gateway/credentials';
 import { createMetrics } from '@fenced/gateway/metrics';
 import { Redlock } from '@fenced/lock';
-import { TcpProxy } from '@fenced/testbed';
+import { startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { configFile, startGateway } from './harness/process.js';
 import { send } from './harness/raw.js';
-import { GatewayWorld, problemOf, until } from './harness/world.js';
+import { GatewayWorld, post, problemOf, until } from './harness/world.js';
 
 let world: GatewayWorld;
 const parts = new AsyncDisposableStack();
@@ -59,6 +59,7 @@ test.each(['/metrics', '/readyz'])(
       expect(new Set(await askOften(server.url + path, times))).toEqual(new Set([200]));
       return proxy.bytes('toServer') - before;
     };
+    await redlock.readmit();
     await redlock.status();
     const ofOne = await cost(1);
     expect(ofOne).toBeGreaterThan(0);
@@ -128,6 +129,45 @@ test.each([
     expect(new Set(await askOften(`${other.url}/v1/objects/nothing`, 20))).toEqual(new Set([404]));
   },
 );
+
+test('a gateway is not ready while demoted masters leave no majority, and serves again from the new ones', async () => {
+  await using own = new AsyncDisposableStack();
+  const args = ['--repl-diskless-sync-delay', '0'];
+  const { nodes } = own.use(await startLocalRedis(5, { args }));
+  const admins = nodes.map(({ port }) => new Redis(port));
+  for (const admin of admins) own.defer(() => admin.disconnect());
+  const doors = await Promise.all(nodes.slice(0, 3).map((node) => TcpProxy.start(node)));
+  for (const door of doors) own.use(door);
+  // The last two nodes are replicas of the first two.
+  const pairs = [0, 1].map((at) => ({ at, old: admins[at], next: admins[at + 3] }));
+  for (const { at, next } of pairs) await next?.replicaof('127.0.0.1', nodes[at]?.port ?? 0);
+  const hasSynced = async ({ next }: (typeof pairs)[number]): Promise<boolean> =>
+    (await next?.info('replication'))?.includes('master_link_status:up') ?? false;
+  await until(async () => (await Promise.all(pairs.map(hasSynced))).every(Boolean));
+
+  const config = await configFile(world, own, { ...world.addresses, redis: doors });
+  const gateway = await startGateway(config);
+  own.use(gateway.process);
+  const lease = () => post(`${gateway.url}/v1/leases/x`, { ttlMs: 1_000, waitMs: 5_000 });
+  expect((await lease()).status).toBe(201);
+  for (const { at, old, next } of pairs) {
+    await next?.replicaof('NO', 'ONE');
+    await old?.replicaof('127.0.0.1', nodes[at + 3]?.port ?? 0);
+  }
+  const ready = async () => {
+    const answer = await fetch(`${gateway.url}/readyz`);
+    return { status: answer.status, text: await answer.text() };
+  };
+  await until(async () => (await ready()).text.includes('1 of 3 nodes vote'));
+  expect((await ready()).status).toBe(503);
+  for (const [at, door] of doors.slice(0, 2).entries()) {
+    const { host, port } = nodes[at + 3] ?? { host: '', port: 0 };
+    door.lead({ host, port });
+  }
+  // Only the checks ask the nodes, as behind a load balancer that waits for them.
+  await until(async () => (await ready()).status === 200);
+  expect((await lease()).status).toBe(201);
+});
 
 test('all requests of an address without credentials count together, and probes are answered beyond the rate', async () => {
   const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };

@@ -17,14 +17,10 @@ import { FencedS3 } from '@fenced/store/s3';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { GatewaySecrets } from './gateway-secrets.js';
+import { PATIENT_CLIENT } from './redis.js';
 
 /** Milliseconds for a dependency to accept a connection. */
 const CONNECT_MS = 5_000;
-/**
- * Milliseconds for a lock node to answer a command. After that, the client gives up its connection.
- */
-const REDIS_ANSWER_MS = 5_000;
-const RECONNECT_MAX_MS = 1_000;
 /** Each upload sends several parts at once. */
 const S3_CONNECTIONS_MAX = 512;
 const INSTALL_EVERY_MS = 1_000;
@@ -125,14 +121,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
 
 function openLock({ redis }: Config, log: Log, parts: AsyncDisposableStack): Redlock {
   const nodes = redis.nodes.map(({ name, url, durable }) => {
-    const client = new Redis(url, {
-      // A command that cannot be sent fails at once: the other nodes may have a majority.
-      enableOfflineQueue: false,
-      maxRetriesPerRequest: 0,
-      connectTimeout: CONNECT_MS,
-      socketTimeout: REDIS_ANSWER_MS,
-      retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
-    });
+    const client = new Redis(url, PATIENT_CLIENT);
     logChanges(log, `redis node ${name}`, (listener) => {
       client.on('error', listener);
       client.on('ready', () => listener(null));

@@ -6,7 +6,7 @@ import {
   type RedlockConfig,
   RedlockGroups,
 } from '@fenced/lock';
-import { Redis } from 'ioredis';
+import { Redis, type RedisOptions } from 'ioredis';
 import { UsageError } from './command.js';
 
 /** The options that name the nodes of a lock, for `parseArgs`. */
@@ -50,19 +50,30 @@ export type ConnectionErrors = ReadonlyMap<string, string>;
 const LAST_COMMANDS_MS = 250;
 
 /** Bounds a client's tries to reach its node. */
-interface ClientOptions {
-  readonly maxRetriesPerRequest: number;
-  readonly retryStrategy: (times: number) => number | null;
-  readonly connectTimeout?: number;
-}
+type ClientOptions = Pick<
+  RedisOptions,
+  | 'maxRetriesPerRequest'
+  | 'retryStrategy'
+  | 'enableOfflineQueue'
+  | 'connectTimeout'
+  | 'socketTimeout'
+  | 'keepAlive'
+>;
 
 /** For a short command: a node that cannot be reached counts as unreachable. */
 export const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => null };
 
-/** For a command that goes on for long: nodes may go away and come back. */
+/**
+ * For a process that goes on for long: nodes may go away and come back. A silent connection ends
+ * after `socketTimeout`. The lock does not wait for that: it makes another connection before.
+ */
 export const PATIENT_CLIENT: ClientOptions = {
+  // A command that cannot be sent fails at once: the other nodes may have a majority.
   maxRetriesPerRequest: 0,
+  enableOfflineQueue: false,
   connectTimeout: 5_000,
+  socketTimeout: 5_000,
+  keepAlive: 10_000,
   retryStrategy: (times: number) => Math.min(50 * times, 1_000),
 };
 

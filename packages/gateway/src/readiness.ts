@@ -1,5 +1,5 @@
 import type { Runtime } from './runtime.js';
-import type { ObjectStore, Services } from './services.js';
+import type { NodeVote, ObjectStore, Services } from './services.js';
 import { shared } from './shared.js';
 
 /** The result of one check of all dependencies. */
@@ -89,12 +89,19 @@ function checksOf({ lock, objects, records }: Dependencies): ReadonlyMap<string,
   return checks;
 }
 
+/**
+ * Resolves if a majority of the nodes votes: with less, each request for a lease is refused. A new
+ * or restarted node votes once a client has readmitted it. Clients may send a gateway that is not
+ * ready no request, so the check itself readmits nodes.
+ */
 async function votes(lock: Services['lock']): Promise<string> {
   if (lock.status === undefined) return 'ok';
-  const nodes = await lock.status();
-  const voting = nodes.filter(({ reachable, noVote }) => reachable && noVote === null).length;
-  // Nodes that answer are enough. A new or restarted node may not vote yet: it is admitted when a
-  // client asks for a lease.
+  let nodes = await lock.status();
+  if (!hasMajority(nodes)) {
+    await lock.readmit?.();
+    nodes = await lock.status();
+  }
+  const voting = nodes.filter(isVoting).length;
   const reachable = nodes.filter((node) => node.reachable).length;
   const filling = nodes.filter(
     ({ usedMemoryBytes = 0, maxMemoryBytes }) =>
@@ -102,8 +109,16 @@ async function votes(lock: Services['lock']): Promise<string> {
   );
   const memory = filling.length > 0 ? `, ${filling.length} are above 75 % of maxmemory` : '';
   const text = `${voting} of ${nodes.length} nodes vote, ${reachable} answer${memory}`;
-  if (2 * reachable <= nodes.length) throw new Error(text);
+  if (!hasMajority(nodes)) throw new Error(text);
   return text;
+}
+
+function isVoting({ reachable, noVote = null }: NodeVote): boolean {
+  return reachable && noVote === null;
+}
+
+function hasMajority(nodes: readonly NodeVote[]): boolean {
+  return 2 * nodes.filter(isVoting).length > nodes.length;
 }
 
 /** Resolves if the bucket answers, and was found to enforce conditional writes. */

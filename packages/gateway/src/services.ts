@@ -42,6 +42,8 @@ export interface LockService {
    * The state of the lock's nodes, for readiness. A lock without nodes does not have this method.
    */
   status?(): Promise<readonly NodeVote[]>;
+  /** Readmits nodes that may vote now, as every request for a lease does. */
+  readmit?(): Promise<unknown>;
 }
 
 /** A `Lease` of `@fenced/lock`. */

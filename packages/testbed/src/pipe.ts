@@ -29,6 +29,7 @@ export class Pipe {
   #queuedBytes = 0;
   #isWriting = false;
   #hasHole = false;
+  #isForgotten = false;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(source: Socket, sink: Socket, traffic: Traffic, onBytes: () => void) {
@@ -54,10 +55,16 @@ export class Pipe {
     return this.#queuedBytes;
   }
 
+  /** From now on, discards everything, ends and resets included, whatever the mode. */
+  forget(): void {
+    this.#isForgotten = true;
+    this.update();
+  }
+
   /** Forwards as much as the mode allows now. */
   update(): void {
     clearTimeout(this.#timer);
-    if (this.#traffic.mode === 'swallow') this.#swallow();
+    if (this.#traffic.mode === 'swallow' || this.#isForgotten) this.#swallow();
     else if (this.#hasHole) this.reset();
     else if (this.#traffic.mode === 'pass') this.#forward();
     const isFull = this.#queuedBytes > QUEUE_BYTES_MAX;

@@ -323,6 +323,29 @@ test('redirect cuts open connections, and new ones reach the other server', asyn
   expect(String(await buffer(await open(silent.proxy)))).toBe('two');
 });
 
+test('lead keeps open connections, and new ones reach the other server', async () => {
+  const { proxy } = await serveEcho();
+  const two = await serve((socket) => socket.end('two'));
+  const before = await open(proxy);
+  proxy.lead({ host: two.proxy.host, port: two.proxy.port });
+  expect(String(await buffer(await open(proxy)))).toBe('two');
+  before.end('still one');
+  expect(String(await buffer(before))).toBe('still one');
+});
+
+test('forgotten connections carry nothing, not even their end, and new ones work', async () => {
+  const { proxy } = await serveEcho();
+  const before = await open(proxy);
+  proxy.forget();
+  before.end('lost');
+  await proxy.untilSwallowed('toServer', { bytesMin: 4 });
+  const after = await open(proxy);
+  after.end('new');
+  expect(String(await buffer(after))).toBe('new');
+  expect(before.readableEnded).toBe(false);
+  expect(proxy.bytes('toClient')).toBe(3);
+});
+
 describe('cut and refuse', () => {
   test('both sides are reset at once, and held bytes are lost', async () => {
     const { proxy, sockets } = await serve(() => undefined);

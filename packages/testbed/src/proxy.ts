@@ -137,6 +137,24 @@ export class TcpProxy implements AsyncDisposable {
     this.cut();
   }
 
+  /**
+   * Forwards new connections to another server. Open ones stay with the old server, as behind a
+   * name or a virtual address after a failover that ends no connection.
+   */
+  lead(upstream: Upstream): void {
+    this.#upstream = upstream;
+  }
+
+  /**
+   * Open connections carry nothing any more, in either direction, and new ones work: a firewall or
+   * a NAT has forgotten them.
+   */
+  forget(): void {
+    for (const direction of ['toServer', 'toClient'] as const) {
+      for (const pipe of this.#pipes(direction)) pipe.forget();
+    }
+  }
+
   /** Resets every new connection, until `accept`. */
   refuse(): void {
     this.#isRefusing = true;

@@ -34,6 +34,11 @@ type Reach = (step: string, moment: (typeof MOMENTS)[number]) => void;
 function watched(port: number, reach: Reach): Redis {
   const client = new Redis(port, { retryStrategy: () => 10, maxRetriesPerRequest: 2 });
   client.on('error', () => {});
+  return instrumented(client, reach);
+}
+
+/** The client itself. Its duplicates are subscriptions, or replace its connection. */
+function instrumented(client: Redis, reach: Reach): Redis {
   const evalsha = client.evalsha.bind(client);
   client.evalsha = async (...values: unknown[]): Promise<unknown> => {
     const steps = commandsIn(values.map(String));
@@ -49,7 +54,7 @@ function watched(port: number, reach: Reach): Redis {
   const duplicate = client.duplicate.bind(client);
   client.duplicate = (override) => {
     reach('duplicate', 'before');
-    const listener = duplicate(override);
+    const listener = instrumented(duplicate(override), reach);
     reach('duplicate', 'on its way');
     listener.on('ready', () => reach('duplicate', 'after'));
     listener.on('message', () => {

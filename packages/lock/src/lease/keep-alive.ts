@@ -1,12 +1,12 @@
-import { LeaseLostError } from '../core/errors.js';
 import { type Runtime, sleep } from '../runtime/runtime.js';
 import { type LocalLease, limitHold } from './lease.js';
 
 const PAUSE_MIN_MS = 5;
 
 /**
- * Extends the lease each time half of the remaining time has passed. It stops when it is disposed
- * of, when the lease is over, or when `maxHoldMs` is reached.
+ * Extends the lease each time half of the remaining time has passed. It does not wait for answers to
+ * earlier extensions, which may be lost with their connection. It stops when it is disposed of,
+ * when the lease is over, or when `maxHoldMs` is reached.
  */
 export function keepAlive(
   lease: LocalLease,
@@ -19,16 +19,19 @@ export function keepAlive(
   const endMs = runtime.nowMs() + maxHoldMs;
   if (maxHoldMs < Number.POSITIVE_INFINITY) limitHold(lease, endMs, maxHoldMs);
 
+  const halfTime = (woken?: Promise<void>): Promise<void> =>
+    sleep(runtime, Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal, woken);
   const run = async (): Promise<void> => {
+    let isAnswered = true;
+    const answered = (): void => {
+      isAnswered = true;
+    };
     // A lease that lasts beyond `endMs` would only keep other clients out.
     while (runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
-      await sleep(runtime, Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
-      try {
-        await lease.extend(ttlMs);
-      } catch (error) {
-        // Tries again: nodes that were silent may answer in the remaining time of the lease.
-        if (error instanceof LeaseLostError) return;
-      }
+      if (isAnswered) await halfTime();
+      isAnswered = false;
+      // Tries again after a failure: nodes that were silent may answer in the time that is left.
+      await halfTime(lease.extend(ttlMs).then(answered, answered));
     }
   };
   // `sleep` rejects when the signal aborts: then there is nothing left to keep alive.

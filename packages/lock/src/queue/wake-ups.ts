@@ -32,12 +32,14 @@ export class WakeUps {
   readonly #runtime: Runtime;
   readonly #waiters = new Map<string, WakeUpListener>();
   #connections: Connections | null = null;
+  readonly #leaveClients: readonly (() => void)[];
   #cancelClose: () => void = () => {};
   #isClosed = false;
 
   /** @param channel of this process alone */
   constructor(clients: readonly NodeClient[], channel: string, runtime: Runtime) {
     this.#clients = clients;
+    this.#leaveClients = clients.map((client) => client.use());
     this.channel = clients.some(({ isCluster }) => isCluster) ? channel + SHARDED : channel;
     this.#runtime = runtime;
   }
@@ -64,6 +66,7 @@ export class WakeUps {
   close(): void {
     this.#isClosed = true;
     this.#hangUp();
+    for (const leave of this.#leaveClients) leave();
   }
 
   #hangUp(): void {

@@ -17,6 +17,12 @@ export interface Pending {
   readonly answer: 'pending';
 }
 
+/**
+ * The part of the time for answers after which a silent node gets a new connection. The time is
+ * half of the TTL, so this is a third of the TTL. The rest of the lease is for another try.
+ */
+const SILENT_PART = 2 / 3;
+
 const PENDING: Pending = { answer: 'pending' };
 
 /**
@@ -120,8 +126,18 @@ export class Broadcast<Answer extends object> {
     this.#nodes.all.forEach((_, index) => {
       if (this.#isUnanswered(index)) this.#nodes.preferred.missed(index);
     });
-    this.#cancelTimer = this.#nodes.after(leftMs, () => this.#fail());
+    const silentMs = SILENT_PART * leftMs;
+    this.#cancelTimer = this.#nodes.after(silentMs, () =>
+      this.#silent(silentMs, leftMs - silentMs),
+    );
     this.wake();
+  }
+
+  #silent(silentMs: number, leftMs: number): void {
+    this.#nodes.all.forEach((node, index) => {
+      if (this.#isUnanswered(index)) node.noteSilence(silentMs);
+    });
+    this.#cancelTimer = this.#nodes.after(leftMs, () => this.#fail());
   }
 
   #fail(): void {

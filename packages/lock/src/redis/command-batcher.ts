@@ -7,12 +7,18 @@ import { scriptFor } from './scripts.js';
 /** The work of a call grows with its keys: one call for 256 resources fills a script. */
 const KEYS_PER_SCRIPT_MAX = 300;
 /**
- * Limit of the scripts that the Redis client has accepted and the node has not answered. After a
+ * Limit of the scripts that a connection has accepted and the node has not answered. After a
  * reconnection, the client may send them much later, when nobody wants their replies.
  */
 const SCRIPTS_MAX = 8;
 /** Limit of the calls that wait for a node. For a node that is down, more and more would wait. */
 const WAITING_MAX = 10_000;
+/** Errors of a replica: some refuse scripts before the script can answer `not-master`. */
+const OF_REPLICA = /^(?:READONLY|MASTERDOWN)\b/;
+/** Errors of a client that gives up a request by itself. */
+const TIMED_OUT = /\btimed? ?out\b/i;
+/** A busy machine or node is often silent for less. */
+const SILENT_MIN_MS = 250;
 /** Least time between two searches for calls that were given up, while `WAITING_MAX` calls wait. */
 const SWEEP_EVERY_MS = 100;
 
@@ -30,7 +36,11 @@ export class CommandBatcher<Node> {
   readonly #runtime: Runtime;
   readonly #sendAll = (): void => this.#sendWaiting(this.#runtime.nowMs());
   #waiting: Call<Node>[] = [];
+  /** The connection of `#scripts`. */
+  #connection = 0;
   #scripts = 0;
+  /** The time of the last reply, or of the request that followed it. */
+  #silentSinceMs = 0;
   #sweepMs = 0;
   #isPlanned = false;
   readonly #planAgain = (): void => this.#plan();
@@ -64,6 +74,23 @@ export class CommandBatcher<Node> {
     this.#plan();
   }
 
+  /**
+   * Replaces the connection if it owes an answer, and was silent for most of the last `silentMs`.
+   * While the client connects by itself, it needs no help.
+   */
+  noteSilence(silentMs: number): void {
+    if (this.#scripts === 0 || this.#client.isConnecting) return;
+    const leastMs = Math.max(SILENT_MIN_MS, silentMs / 2);
+    if (this.#runtime.nowMs() - this.#silentSinceMs < leastMs) return;
+    this.replace(this.#connection);
+  }
+
+  /** Replaces this connection, if it is the present one. */
+  replace(connection: number = this.#client.connection): void {
+    this.#client.replace(connection, this.#runtime);
+    if (this.#waiting.length > 0) this.#plan();
+  }
+
   /** Makes room: removes calls that were given up. */
   #sweep(): void {
     const nowMs = this.#runtime.nowMs();
@@ -86,8 +113,13 @@ export class CommandBatcher<Node> {
       this.#client.onceConnected(this.#planAgain);
       return;
     }
+    if (this.#connection !== this.#client.connection) {
+      this.#connection = this.#client.connection;
+      this.#scripts = 0;
+    }
     while (this.#waiting.length > 0 && this.#scripts < SCRIPTS_MAX) {
       const calls = this.#next(nowMs);
+      if (this.#scripts === 0) this.#silentSinceMs = nowMs;
       if (calls.length > 0) void this.#send(calls);
     }
   }
@@ -124,6 +156,7 @@ export class CommandBatcher<Node> {
 
   async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
+    const { connection } = this.#client;
     const script = scriptFor(calls);
     const encoded = inScript(this.#nodeKeys, this.#members, calls);
     // Scripts may run in another order: a Cluster may redirect one, or there are more connections.
@@ -145,18 +178,36 @@ export class CommandBatcher<Node> {
         failure = asError(error);
       }
     }
-    this.#scripts -= 1;
+    if (connection === this.#connection) this.#noteAnswer(failure);
+    if (connection !== this.#client.connection) mayBeLate = true;
     if (this.#waiting.length > 0) this.#plan();
     if (failure) for (const call of calls) call.onReply(this.#node, failure);
-    else this.#pass(calls, reply, mayBeLate);
+    else this.#pass(calls, reply, mayBeLate, connection);
   }
 
-  #pass(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
+  #noteAnswer(failure: Error | null): void {
+    this.#scripts -= 1;
+    if (this.#scripts > 0 && !failure) this.#silentSinceMs = this.#runtime.nowMs();
+    if (!failure) return;
+    const { message } = failure;
+    // A spare that has given up connecting is replaced. The owner's own client is not.
+    const isUseless =
+      this.#client.isClosed || (TIMED_OUT.test(message) && !this.#client.isConnecting);
+    if (isUseless || OF_REPLICA.test(message)) this.replace(this.#connection);
+  }
+
+  #pass(
+    calls: readonly Call<Node>[],
+    reply: unknown,
+    mayBeLate: boolean,
+    connection: number,
+  ): void {
     const text = typeof reply === 'string' ? reply : '';
     const end = text.indexOf('\n');
     const replies = repliesIn(end < 0 ? text : text.slice(0, end));
     const voters = end < 0 ? [] : parted(text.slice(end + 1), '\n');
     const isWhole = replies.length === calls.length;
+    if (Array.isArray(replies[0]) && replies[0][0] === 'not-master') this.replace(connection);
     let at = 0;
     for (const call of calls) {
       const parts = isWhole ? replies[at] : null;

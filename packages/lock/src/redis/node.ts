@@ -92,6 +92,11 @@ export class RedisNode {
     this.#batcher.call(call);
   }
 
+  /** To be called if a call has been waiting for its reply for `silentMs`. */
+  noteSilence(silentMs: number): void {
+    this.#batcher.noteSilence(silentMs);
+  }
+
   /** Reads a reply, or describes the failure. */
   read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
     if (reply instanceof Error) {
@@ -183,6 +188,7 @@ export class RedisNode {
     const askedMs = this.#runtime.wallClockMs();
     const reply = await this.#run('status', [], report);
     if (reply.answer !== 'status') return reply;
+    if (reply.role !== 'master') this.#batcher.replace();
     // The node read its clock at some time between the question and the answer.
     const halfwayMs = (askedMs + this.#runtime.wallClockMs()) / 2;
     return { ...reply, clockDifferenceMs: reply.timeMs - halfwayMs };

@@ -122,6 +122,8 @@ export interface Silent {
   readonly state: string;
   /** The error with its cause, if that is known. */
   explained(error: Error): Error;
+  /** Called after `silentMs` without an answer. */
+  noteSilence?(silentMs: number): void;
 }
 
 /** In place of a node, for a wait that concerns no single node. */
@@ -145,7 +147,11 @@ export function inTime<Reply>(
   limitMs: number,
 ): Promise<Reply | { readonly answer: 'error'; readonly error: Error }> {
   return new Promise((resolve) => {
-    const cancel = afterReading(runtime)(limitMs, () => resolve(noAnswer(limitMs, node)));
+    const late = (): void => {
+      node.noteSilence?.(limitMs);
+      resolve(noAnswer(limitMs, node));
+    };
+    const cancel = afterReading(runtime)(limitMs, late);
     void reply.then((value) => {
       cancel();
       resolve(value);

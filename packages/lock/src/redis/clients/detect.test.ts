@@ -21,9 +21,9 @@ test.each([
   ['node-redis', nodeRedis, NodeRedisAdapter],
   ['Valkey GLIDE', glide, GlideAdapter],
 ])('a client of %s is recognised, and has one adapter', (_, client, Adapter) => {
-  const adapter = nodeClientOf(client);
-  expect(adapter).toBeInstanceOf(Adapter);
-  expect(nodeClientOf(client)).toBe(adapter);
+  const node = nodeClientOf(client);
+  expect(node.owner).toBeInstanceOf(Adapter);
+  expect(nodeClientOf(client)).toBe(node);
 });
 
 class RedisPool {}

@@ -1,5 +1,6 @@
 import { LockArgumentError } from '../../core/errors.js';
-import type { NodeClient } from '../client.js';
+import type { ClientAdapter } from '../client.js';
+import { WatchedClient } from '../watched-client.js';
 import { GlideAdapter, type ValkeyGlideClient } from './glide.js';
 import { IoredisAdapter, type IoredisClient } from './ioredis.js';
 import { NodeRedisAdapter, type NodeRedisClient } from './node-redis.js';
@@ -10,34 +11,34 @@ export type RedisClient = IoredisClient | NodeRedisClient | ValkeyGlideClient;
 const SUPPORTED =
   'ioredis 5 or later, redis (node-redis) 5 or later, @valkey/valkey-glide, iovalkey';
 
-/** One adapter for each client. All lock services that use the client share it. */
-const adapters = new WeakMap<RedisClient, NodeClient>();
+/** All lock services that use a client share one of these. */
+const watched = new WeakMap<RedisClient, WatchedClient>();
 
 export function isRedisClient(value: unknown): value is RedisClient {
   return isIoredis(value) || isNodeRedis(value) || isGlide(value);
 }
 
 /**
- * Adapter for a client.
+ * The node behind a client.
  *
  * @param name of the argument, for the message
  * @throws {LockArgumentError} if it is no client, or of a kind that is not supported
  */
-export function nodeClientOf(client: unknown, name = 'client'): NodeClient {
+export function nodeClientOf(client: unknown, name = 'client'): WatchedClient {
   if (!isRedisClient(client)) {
     throw new LockArgumentError(
       `${name} is no Redis client that is supported: it is ${described(client)}; use ${SUPPORTED}`,
     );
   }
-  let adapter = adapters.get(client);
-  if (!adapter) {
-    adapter = newAdapter(client);
-    adapters.set(client, adapter);
+  let known = watched.get(client);
+  if (!known) {
+    known = new WatchedClient(newAdapter(client));
+    watched.set(client, known);
   }
-  return adapter;
+  return known;
 }
 
-function newAdapter(client: RedisClient): NodeClient {
+function newAdapter(client: RedisClient): ClientAdapter {
   if (isIoredis(client)) return new IoredisAdapter(client);
   return isNodeRedis(client) ? new NodeRedisAdapter(client) : new GlideAdapter(client);
 }

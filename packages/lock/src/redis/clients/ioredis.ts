@@ -1,4 +1,10 @@
-import type { ChannelListener, NodeClient, ScriptArguments, ShardedListener } from '../client.js';
+import type {
+  ChannelListener,
+  ClientAdapter,
+  ScriptArguments,
+  ShardedListener,
+  SpareClient,
+} from '../client.js';
 import { Connection, type ConnectionEvents } from './connection.js';
 import { ShardedSubscription, slotOf } from './sharded.js';
 
@@ -22,7 +28,10 @@ export interface IoredisClient {
     keyCount: number,
     ...keysAndArguments: (string | number)[]
   ): Promise<unknown>;
-  /** Another connection of the same kind, on which waiters are notified. */
+  /**
+   * Another client with the same settings, on which waiters are notified, or which replaces a
+   * connection that is useless.
+   */
   duplicate?(): IoredisSubscriber;
   /** `CONFIG GET`: checks the settings of a node that is declared durable. */
   config?(subcommand: 'GET', parameter: string): Promise<unknown>;
@@ -62,7 +71,7 @@ interface ShardedSubscriber {
 const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
 /** ioredis 5 and later, and iovalkey. */
-export class IoredisAdapter implements NodeClient {
+export class IoredisAdapter implements ClientAdapter {
   readonly #client: IoredisClient;
   readonly #connection: Connection | null;
   /** ioredis prints an error only if nobody listens. If only we listen, we print it instead. */
@@ -72,9 +81,10 @@ export class IoredisAdapter implements NodeClient {
     console.error('[ioredis] Unhandled error event:', error.stack);
   };
 
-  constructor(client: IoredisClient) {
+  constructor(client: IoredisClient, onError?: () => void) {
     this.#client = client;
-    this.#connection = client.on ? new Connection(client as ConnectionEvents, this.#print) : null;
+    const events = client.on ? (client as ConnectionEvents) : null;
+    this.#connection = events && new Connection(events, onError ?? this.#print);
   }
 
   get address(): string | null {
@@ -88,6 +98,10 @@ export class IoredisAdapter implements NodeClient {
 
   get isConnecting(): boolean {
     return this.#connection !== null && CONNECTING.has(this.state);
+  }
+
+  get isClosed(): boolean {
+    return this.state === 'end';
   }
 
   get isOrdered(): boolean {
@@ -140,6 +154,14 @@ export class IoredisAdapter implements NodeClient {
     });
     if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
     return () => subscriber.disconnect();
+  }
+
+  spare(): SpareClient | null {
+    const spare = this.#connection && this.#client.duplicate?.();
+    if (!spare) return null;
+    const adapter = new IoredisAdapter(spare as unknown as IoredisClient, () => {});
+    if (spare.status === 'wait') spare.connect().catch(() => {});
+    return Object.assign(adapter, { close: () => spare.disconnect() });
   }
 
   /** ioredis' own sharded subscriptions do not report that one of them is lost. */

@@ -1,4 +1,10 @@
-import type { ChannelListener, NodeClient, ScriptArguments, ShardedListener } from '../client.js';
+import type {
+  ChannelListener,
+  ClientAdapter,
+  ScriptArguments,
+  ShardedListener,
+  SpareClient,
+} from '../client.js';
 import { Connection, type ConnectionEvents } from './connection.js';
 import { ShardedSubscription, slotOf } from './sharded.js';
 
@@ -75,7 +81,7 @@ const COMMAND_OPTIONS = { typeMapping: {}, asap: false };
 const ORDERED_OPTIONS = { ...COMMAND_OPTIONS, timeout: undefined };
 
 /** node-redis 5 and later. */
-export class NodeRedisAdapter implements NodeClient {
+export class NodeRedisAdapter implements ClientAdapter {
   readonly isOrdered: boolean;
   /** The owner's client, with our settings for each command. */
   readonly #client: Client;
@@ -111,6 +117,10 @@ export class NodeRedisAdapter implements NodeClient {
 
   get isConnecting(): boolean {
     return this.state === 'connecting';
+  }
+
+  get isClosed(): boolean {
+    return !this.#client.isOpen;
   }
 
   get isCluster(): boolean {
@@ -159,6 +169,14 @@ export class NodeRedisAdapter implements NodeClient {
     subscriber.on('ready', listen);
     subscriber.connect().then(listen, () => listener.onFailed());
     return () => void close(subscriber);
+  }
+
+  spare(): SpareClient | null {
+    const spare = this.#client.duplicate?.();
+    if (!spare) return null;
+    const adapter = new NodeRedisAdapter(spare as unknown as NodeRedisClient);
+    spare.connect().catch(() => {});
+    return Object.assign(adapter, { close: () => void close(spare) });
   }
 
   /**
