@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, copyFile, open, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -6,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { childrenOf } from './harness/processes.js';
 import {
   beating,
+  bin,
   fenced,
   hasEnded,
   next,
@@ -260,6 +263,28 @@ test.concurrent('every command that cannot be executed has an exit code of a she
   expect(ends.map(({ code }) => code)).toEqual([126, 126, 126, 126, 126, 127, 126]);
   for (const { stderr } of ends)
     expect(stderr).toBe('fenced run: the command cannot be executed\n');
+});
+
+test.concurrent('as the first process of a container: orphans leave no zombies', async () => {
+  const script = `read -r line
+    for at in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.01 &); done
+    while grep -q '(sleep) [SRD]' /proc/[0-9]*/stat; do :; done
+    until [ "$(cat /proc/[0-9]*/stat | grep -c ') Z ')" = 0 ]; do :; done
+    trap 'exit 5' TERM; echo "$line"; while :; do sleep 0.05; done`;
+  const user = process.getuid?.() === 0 ? [] : ['--user', '--map-root-user'];
+  const args = ['run', ...under('first'), 'sh', '-c', script];
+  const container = spawn(
+    'unshare',
+    [...user, '--pid', '--kill-child', '--mount-proc', process.execPath, bin, ...args],
+    { stdio: ['pipe', 'pipe', 'ignore'] },
+  );
+  parts.defer(() => void container.kill('SIGKILL'));
+  container.stdin.end('input\n');
+  const [line] = await once(container.stdout, 'data');
+  expect(String(line)).toBe('input\n');
+  const [first = 0] = await childrenOf(container.pid ?? 0);
+  process.kill(first, 'SIGTERM');
+  expect(await once(container, 'exit')).toEqual([5, null]);
 });
 
 test.concurrent('the guard reads its order after the lease: the command is not started', async () => {

@@ -9,7 +9,9 @@ import { type Lease, Redlock } from '@fenced/lock';
 import { type LocalRedisService, startLocalRedis, WorkerProcess } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 
-const bin = fileURLToPath(new URL('../../../packages/fenced/bin/fenced.js', import.meta.url));
+export const bin = fileURLToPath(
+  new URL('../../../packages/fenced/bin/fenced.js', import.meta.url),
+);
 const beats = fileURLToPath(new URL('beats.mjs', import.meta.url));
 
 /** Three nodes, a lock of this process over them, and their options for `fenced run`. */

@@ -8,6 +8,7 @@ import { type Command, UsageError, understood } from '../command.js';
 import { redisOptions } from '../redis.js';
 import { durationMs } from '../run/duration.js';
 import { GuardedCommand } from '../run/guarded-command.js';
+import { startUnderInit } from '../run/init.js';
 import { LOCK_USAGE, lockOptions, withLock } from '../run/lock-service.js';
 import { machineMs } from '../run/machine-clock.js';
 import type { Ended } from '../run/orders.js';
@@ -75,6 +76,7 @@ docs/fenced-run.md has more.`,
 
   async run(args) {
     const settings = parse(args);
+    startUnderInit();
     return withLock(settings.values, async (lock) => {
       const code = await runUnder(lock, settings);
       // Connections to servers that hang must not keep the process alive.
