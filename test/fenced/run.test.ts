@@ -1,13 +1,8 @@
-import { randomUUID } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { createGateway, serveGateway } from '@fenced/gateway';
-import { type Lease, type Lock, Redlock } from '@fenced/lock';
+import type { Lock, Redlock } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
@@ -17,23 +12,19 @@ import {
   findFakeTime,
   type LocalRedisService,
   startEtcd,
-  startLocalRedis,
   startPostgres,
   startS3,
   startZooKeeper,
   TcpProxy,
-  WorkerProcess,
 } from '@fenced/testbed';
-import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { childrenOf } from './harness/processes.js';
+import { beating, fenced, next, Run, startFolder, startLock, until } from './harness/run.js';
 
 // Each run is three processes, and several run at once.
 vi.setConfig({ testTimeout: 60_000 });
 
-const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
-const beats = fileURLToPath(new URL('harness/beats.mjs', import.meta.url));
 /** Long enough that a busy machine renews in time. */
 const TTL_MS = 2_000;
 
@@ -41,79 +32,9 @@ const parts = new AsyncDisposableStack();
 let folder = '';
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'fenced-run-'));
-  parts.defer(() => rm(folder, { recursive: true }));
+  folder = await startFolder(parts);
 });
 afterAll(() => parts.disposeAsync());
-
-/** Three nodes, a lock of this process over them, and their options for `fenced run`. */
-async function startLock(hasMovableClock = false) {
-  const redis = parts.use(await startLocalRedis(3, { hasMovableClock }));
-  const nodes = redis.nodes.map(({ name, port }) => {
-    const client = new Redis(port, { maxRetriesPerRequest: 0 });
-    client.on('error', () => {});
-    parts.defer(() => client.disconnect());
-    return { name, client };
-  });
-  return { redis, lock: new Redlock({ nodes }), options: optionsOf(redis) };
-}
-
-function optionsOf({ nodes }: LocalRedisService): string[] {
-  return nodes.flatMap(({ name, port }) => ['--redis', `${name}=redis://127.0.0.1:${port}`]);
-}
-
-class Run {
-  readonly lines: string[] = [];
-  readonly process: WorkerProcess;
-
-  static async start(args: readonly string[], env: Record<string, string> = {}): Promise<Run> {
-    const lines: string[] = [];
-    const onLine = (line: string): void => void lines.push(line);
-    const process = await WorkerProcess.start(bin, { args: ['run', ...args], env, onLine });
-    return new Run(process, lines);
-  }
-
-  private constructor(process: WorkerProcess, lines: string[]) {
-    this.process = process;
-    this.lines = lines;
-  }
-
-  async ended(): Promise<{ code: number | null; stdout: string; stderr: string }> {
-    const { code } = await this.process.exited;
-    return { code, stdout: this.lines.join('\n'), stderr: this.process.stderr };
-  }
-}
-
-const fenced = async (...args: Parameters<typeof Run.start>) => (await Run.start(...args)).ended();
-
-/** A command that ignores SIGTERM, and the times that the command and its children have noted. */
-function beating(children = 0) {
-  const file = join(folder, randomUUID());
-  const text = (): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
-  const times = (): number[] =>
-    [...text().matchAll(/^\d+ (\d+)$/gm)].map(([, time]) => Number(time));
-  const processes = (): number => new Set(text().match(/^\d+(?= )/gm)).size;
-  return {
-    command: [process.execPath, beats, file, String(children)],
-    last: () => Math.max(...times()),
-    hadSigterm: () => text().includes('SIGTERM'),
-    hasBegun: () => until(() => processes() === children + 1),
-  };
-}
-
-/** Polls a condition. Only the time limit of the test limits the wait. */
-async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
-  while (!(await condition())) await sleep(5);
-}
-
-/**
- * Waits for the lock that the command holds. @returns the lease, and when this process began to
- * hold it
- */
-async function next(lock: Redlock, resource: string): Promise<{ lease: Lease; atMs: number }> {
-  const lease = await lock.acquire(resource, { ttlMs: 5_000, waitMs: 20_000 });
-  return { lease, atMs: Date.now() };
-}
 
 describe('on three Redis nodes', () => {
   let lock: Redlock;
@@ -121,7 +42,7 @@ describe('on three Redis nodes', () => {
   let servers: LocalRedisService['nodes'];
 
   beforeAll(async () => {
-    const started = await startLock();
+    const started = await startLock(parts);
     ({ lock, options } = started);
     servers = started.redis.nodes;
   });
@@ -216,7 +137,7 @@ describe('on three Redis nodes', () => {
   });
 
   test.concurrent('fenced run is stopped for longer than its lease: its command ends before another has the lock', async () => {
-    const command = beating(2);
+    const command = beating(folder, 2);
     const run = await Run.start([...under('stopped'), ...command.command]);
     await command.hasBegun();
     await run.process.pause();
@@ -231,7 +152,7 @@ describe('on three Redis nodes', () => {
   });
 
   test.concurrent('fenced run is killed: its command and all children end before another has the lock', async () => {
-    const command = beating(2);
+    const command = beating(folder, 2);
     const run = await Run.start([...under('killed'), ...command.command]);
     await command.hasBegun();
     await run.process.kill();
@@ -241,7 +162,7 @@ describe('on three Redis nodes', () => {
   });
 
   test.concurrent('the guard is killed: the command is killed at once', async () => {
-    const command = beating(1);
+    const command = beating(folder, 1);
     const run = await Run.start([...under('guard'), ...command.command]);
     await command.hasBegun();
     const [guard = 0] = await childrenOf(run.process.pid);
@@ -253,7 +174,7 @@ describe('on three Redis nodes', () => {
   });
 
   test.concurrent('children that outlive the command are stopped before the lock is free', async () => {
-    const command = beating();
+    const command = beating(folder);
     const script = `"$@" & until [ -s "$3" ]; do sleep 0.02; done`;
     const run = fenced([...under('left'), 'sh', '-c', script, 'sh', ...command.command]);
     await command.hasBegun();
@@ -288,8 +209,8 @@ describe('on three Redis nodes', () => {
 });
 
 test('all nodes hang: a command that ignores SIGTERM is killed before its lease ends', async () => {
-  const { redis, lock, options } = await startLock();
-  const command = beating(1);
+  const { redis, lock, options } = await startLock(parts);
+  const command = beating(folder, 1);
   const args = [...options, '--lock', 'hang', '--ttl', `${TTL_MS}ms`, '--', ...command.command];
   const run = await Run.start(args);
   await command.hasBegun();
@@ -306,7 +227,7 @@ test('all nodes hang: a command that ignores SIGTERM is killed before its lease 
 });
 
 test('two nodes of three are killed: the command gets SIGTERM, and may end by itself', async () => {
-  const { redis, options } = await startLock();
+  const { redis, options } = await startLock(parts);
   const script = `trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.05; done`;
   const run = await Run.start([
     ...[...options, '--lock', 'dead', '--ttl', `${TTL_MS}ms`, '--'],
@@ -319,8 +240,8 @@ test('two nodes of three are killed: the command gets SIGTERM, and may end by it
 });
 
 test('the clocks of the nodes jump: the command is killed at the next extension', async () => {
-  const { redis, lock, options } = await startLock(true);
-  const command = beating();
+  const { redis, lock, options } = await startLock(parts, true);
+  const command = beating(folder);
   const args = [...options, '--lock', 'jump', '--ttl', `${TTL_MS}ms`, '--', ...command.command];
   const run = await Run.start(args);
   await command.hasBegun();
@@ -333,7 +254,7 @@ test('the clocks of the nodes jump: the command is killed at the next extension'
 });
 
 test('the clock of fenced run jumps by an hour: nothing happens', async () => {
-  const { options } = await startLock();
+  const { options } = await startLock(parts);
   const command = ['sh', '-c', 'date +%s >&2; sleep 3; date +%s >&2; exit 4'];
   const env = { LD_PRELOAD: findFakeTime() ?? '', FAKETIME: '+3600s' };
   const still = { FAKETIME_DONT_FAKE_MONOTONIC: '1', FAKETIME_START_AFTER_SECONDS: '2' };
@@ -404,7 +325,7 @@ test('over ZooKeeper: the token is that of ZooKeeperLock, and without servers th
   await held.release();
   expect(await waiting).toMatchObject({ code: 0, stdout: 'mine' });
 
-  const command = beating();
+  const command = beating(folder);
   const run = await Run.start([...under, ...command.command], env);
   await command.hasBegun();
   for (const server of servers) await server.pause();
@@ -415,7 +336,7 @@ test('over ZooKeeper: the token is that of ZooKeeperLock, and without servers th
 });
 
 test('over a gateway that permits only short waits: a longer wait is refused with the limit', async () => {
-  const { lock } = await startLock();
+  const { lock } = await startLock(parts);
   const gateway = createGateway({ lock, limits: { waitMsMax: 1_000 } });
   const server = await serveGateway(gateway, { port: 0 });
   parts.defer(async () => void (await server.drain()));
@@ -432,7 +353,7 @@ test('over a gateway that permits only short waits: a longer wait is refused wit
 });
 
 test('over a gateway: fenced run waits until the gateway is up, and longer than one request may wait', async () => {
-  const { lock } = await startLock();
+  const { lock } = await startLock(parts);
   const outcomes: string[] = [];
   const onRequest = ({ outcome }: { outcome: string }): void => void outcomes.push(outcome);
   const gateway = createGateway({ lock, onRequest });
@@ -450,7 +371,7 @@ test('over a gateway: fenced run waits until the gateway is up, and longer than 
 });
 
 test('over a gateway: the token comes with its signature, and a hung gateway ends the command', async () => {
-  const { redis, lock } = await startLock();
+  const { redis, lock } = await startLock(parts);
   const server = await serveGateway(createGateway({ lock }), { port: 0 });
   parts.defer(async () => void (await server.drain()));
   const env = { FENCED_URL: server.url };
@@ -466,7 +387,7 @@ test('over a gateway: the token comes with its signature, and a hung gateway end
   await held.release();
   expect(await waiting).toMatchObject({ code: 0, stdout: 'mine' });
 
-  const command = beating();
+  const command = beating(folder);
   const run = await Run.start([...under, ...command.command], env);
   await command.hasBegun();
   for (const node of redis.nodes) await node.pause();

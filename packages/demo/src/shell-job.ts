@@ -1,11 +1,11 @@
 import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
-import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises';
+import { type FileHandle, mkdtemp, open, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { groupStartedBy, type StartedGroup, WorkerProcess } from '@fenced/testbed';
+import { groupStartedBy, type StartedGroup, startedGroup, WorkerProcess } from '@fenced/testbed';
 import type { History, Lane, Operation } from './history.js';
 import type { Job } from './job.js';
 import { until } from './until.js';
@@ -15,6 +15,7 @@ const DOCUMENT = fileURLToPath(new URL('./shell-document.js', import.meta.url));
 
 /** The job: it reads, waits for a report that takes long, and writes. */
 const SCRIPT = `set -e
+echo $$ >"$FOLDER/pid"
 document() { "$NODE" "$DOCUMENT" "$@"; }
 document read "$FOLDER/lines"
 read -r _ <"$FOLDER/report"
@@ -79,7 +80,8 @@ export class ShellJob implements AsyncDisposable {
   /** Stops `fenced run`, its guard and the job. */
   async pause(): Promise<void> {
     const guard = await groupStartedBy(this.process.pid);
-    this.#groups = [guard, await groupStartedBy(guard.pid)];
+    const job = await readFile(join(this.#parts.folder, 'pid'), 'utf8');
+    this.#groups = [guard, startedGroup(Number(job))];
     for (const part of [this.process, ...this.#groups]) await part.pause();
   }
 

@@ -49,7 +49,7 @@ export type { RedisNode, RedisService } from './redis-node.js';
 export { s3ServersAtHand, startS3 } from './s3.js';
 export type { S3Address, S3Service } from './s3-address.js';
 export type { Origin, Service } from './service.js';
-export { groupStartedBy, type StartedGroup } from './started-group.js';
+export { groupStartedBy, type StartedGroup, startedGroup } from './started-group.js';
 export {
   startZooKeeper,
   type ZooKeeperOptions,

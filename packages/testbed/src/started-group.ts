@@ -22,6 +22,11 @@ export async function groupStartedBy(parent: number): Promise<StartedGroup> {
   const [pid, ...more] = await childrenOf(parent);
   if (pid === undefined || more.length > 0)
     throw new Error(`expected one child process of ${parent}: ${[pid, ...more]}`);
+  return startedGroup(pid);
+}
+
+/** @param pid process that leads a group of its own */
+export function startedGroup(pid: number): StartedGroup {
   guardGroup(pid);
   return {
     pid,

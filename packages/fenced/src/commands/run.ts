@@ -7,7 +7,8 @@ import { FencedStoreError } from '@fenced/store';
 import { type Command, UsageError, understood } from '../command.js';
 import { redisOptions } from '../redis.js';
 import { durationMs } from '../run/duration.js';
-import { GuardedCommand, GuardLostError } from '../run/guarded-command.js';
+import { GuardedCommand } from '../run/guarded-command.js';
+import { startUnderInit } from '../run/init.js';
 import { LOCK_USAGE, lockOptions, withLock } from '../run/lock-service.js';
 import { machineMs } from '../run/machine-clock.js';
 import type { Ended } from '../run/orders.js';
@@ -15,6 +16,7 @@ import type { RunLease, RunLock } from '../run/run-lock.js';
 import { Signals } from '../run/signals.js';
 
 const EXIT_UNAVAILABLE = 69;
+const EXIT_NO_GUARD = 71;
 const EXIT_HELD = 75;
 const EXIT_LEASE_LOST = 79;
 const EXIT_SIGNAL = 128;
@@ -52,8 +54,8 @@ export const run: Command = {
                      (a third of --ttl)
 ${LOCK_USAGE}
 
-The lease is extended until the command ends. If that fails, the command's
-process group gets SIGTERM, and SIGKILL before the lease ends.
+The lease is extended until the command and all processes that it has started
+end. If that fails, they get SIGTERM, and SIGKILL before the lease ends.
 
 Environment of the command:
   FENCED_TOKEN, FENCED_RESOURCE
@@ -62,8 +64,10 @@ Environment of the command:
 
 Exit codes:
   ${EXIT_UNAVAILABLE}        the lock service did not grant the lock
+  ${EXIT_NO_GUARD}        the process that guards the command does not run
   ${EXIT_HELD}        the lock is held
-  ${EXIT_LEASE_LOST}        the lease was lost or about to end: the command was stopped
+  ${EXIT_LEASE_LOST}        the lease was lost or about to end: the command was stopped or not
+            started
   126, 127  the command cannot be run, or is not there
   128 + N   the signal N ended the command
   others    the command's own
@@ -72,6 +76,7 @@ docs/fenced-run.md has more.`,
 
   async run(args) {
     const settings = parse(args);
+    startUnderInit();
     return withLock(settings.values, async (lock) => {
       const code = await runUnder(lock, settings);
       // Connections to servers that hang must not keep the process alive.
@@ -86,38 +91,74 @@ type Settings = ReturnType<typeof parse>;
 async function runUnder(lock: RunLock, settings: Settings): Promise<number> {
   const { resource, ttlMs, waitMs, graceMs, command } = settings;
   using signals = new Signals();
-  using guarded = await GuardedCommand.ready();
+  const ready = GuardedCommand.ready(signals.interrupted, complainOfStuck);
+  const started = await ready.catch((error: Error) => error);
+  if (started instanceof Error) return refusal(signals, started) ?? EXIT_NO_GUARD;
+  using guarded = started;
   let lease: RunLease;
   try {
-    signals.interrupted.throwIfAborted();
-    lease = await lock.acquire(resource, { ttlMs, waitMs, signal: signals.interrupted });
+    const signal = AbortSignal.any([signals.interrupted, guarded.lost]);
+    signal.throwIfAborted();
+    lease = await lock.acquire(resource, { ttlMs, waitMs, signal });
   } catch (error) {
-    if (signals.first) return EXIT_SIGNAL + constants.signals[signals.first];
-    return exitCodeOf(error);
+    return refusal(signals, guarded.lost.reason) ?? exitCodeOf(error);
+  }
+  // The lock may have been granted at the moment of the abort.
+  const refused = refusal(signals, guarded.lost.reason);
+  if (refused !== null) {
+    await releaseInTime(lease);
+    return refused;
   }
   const extending = new AbortController();
   const env = environment(resource, lease);
   const running = guarded.run({ command, env, deadlineMs: deadlineMsOf(lease, ttlMs), graceMs });
   signals.forwardTo((signal) => guarded.signal(signal));
   void extendUntil(extending.signal, lease, ttlMs, guarded);
-  const outcome = await running.catch((error: Error) => error);
+  const ended = await running;
   extending.abort();
+  // A lease whose job goes on is not released, but runs out.
+  if (ended.stuck.length > 0) await sleep(lease.remainingMs());
   const isOver = lease.remainingMs() === 0;
-  const late = sleep(RELEASE_MS, 'unknown' as const, { ref: false });
-  const released = await Promise.race([lease.release(), late]);
-  return report(outcome, isOver || released === 'expired');
+  const released = await releaseInTime(lease);
+  return report(ended, isOver || released === 'expired');
 }
 
-function report(outcome: Ended | Error, isLost: boolean): number {
-  if (outcome instanceof Error && !(outcome instanceof GuardLostError)) throw outcome;
-  if (outcome instanceof Error) complain(`${outcome.message}, so the command was killed`);
-  else if (outcome.isStopped) complain('the lease was about to end, so the command was stopped');
-  else if (isLost) complain('the lease was lost before the command ended');
-  else {
-    const { code, signal } = outcome;
-    return signal === null ? (code ?? 1) : EXIT_SIGNAL + constants.signals[signal];
-  }
-  return EXIT_LEASE_LOST;
+function releaseInTime(lease: RunLease): ReturnType<RunLease['release']> {
+  const late = sleep(RELEASE_MS, 'unknown' as const, { ref: false });
+  return Promise.race([lease.release(), late]);
+}
+
+/** The exit code if a signal has come, or the guard does not run; otherwise null. */
+function refusal({ first }: Signals, noGuard: Error | undefined): number | null {
+  if (first) return EXIT_SIGNAL + constants.signals[first];
+  if (!noGuard) return null;
+  const why = noGuard.message;
+  complain(`the process that guards the command does not run, so nothing was started: ${why}`);
+  return EXIT_NO_GUARD;
+}
+
+function complainOfStuck(processes: readonly string[]): void {
+  const { pid } = process;
+  complain(
+    `the command has ended or was killed, but these processes cannot be ended: ${processes.join(', ')}. ` +
+      `The lock is held until they end. To let it run out, use kill -9 ${pid}`,
+  );
+}
+
+const REASONS = {
+  deadline: 'the lease was about to end, so the command was stopped',
+  late: 'the command could not be started in time before the end of its lease, and was not started',
+  'guard-lost': 'the process that guards the command was killed, so the command was killed',
+  'not-executable': 'the command cannot be executed',
+} as const;
+
+function report({ code, signal, why, stuck }: Ended, isLost: boolean): number {
+  if (stuck.length > 0)
+    complain(`these processes cannot be ended, and go on without the lock: ${stuck.join(', ')}`);
+  const reason = why ? REASONS[why] : isLost && 'the lease was lost before the command ended';
+  if (reason) complain(reason);
+  if (reason && why !== 'not-executable') return EXIT_LEASE_LOST;
+  return signal === null ? (code ?? 1) : EXIT_SIGNAL + constants.signals[signal];
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * Runs a command, and stops its whole process group before its lease ends.
+ * Runs a command, and stops its whole job before its lease ends.
  *
  * The guard is a process of its own, in its own session. So it acts in time even if `fenced run` is
  * stopped, is killed or hangs. `fenced run` sends it a new deadline after each renewal. If no new
@@ -9,87 +9,86 @@
  * The guard itself writes no output: a full pipe or a stopped terminal would block it.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { startBackstop } from './backstop.js';
+import { Job } from './job.js';
+import { JobWatch } from './job-watch.js';
 import { machineMs } from './machine-clock.js';
-import type { Order, Report } from './orders.js';
-import { isGroupAlive, signalGroup } from './process-group.js';
+import type { Ended, Order, Report } from './orders.js';
 
-/** Milliseconds between two checks of the clock. */
-const CHECK_EVERY_MS = 25;
-/**
- * Milliseconds in which processes that outlive the command may end by themselves. An example is a
- * `tee` of its output.
- */
-const LEFTOVER_MS = 1_000;
 /** The exit codes of a shell. */
 const EXIT_NOT_FOUND = 127;
 const EXIT_NOT_EXECUTABLE = 126;
 
-let deadlineMs = Number.POSITIVE_INFINITY;
-let graceMs = 0;
-/** The time of SIGTERM; null before. */
-let stoppedMs: number | null = null;
-let isStopped = false;
-let exit: { readonly code: number | null; readonly signal: NodeJS.Signals | null } | null = null;
-let exitedMs = 0;
-let isReported = false;
+type Start = Extract<Order, { kind: 'start' }>;
 
-function start({ command, env, ...limits }: Extract<Order, { kind: 'start' }>): void {
-  ({ deadlineMs, graceMs } = limits);
-  const [file = '', ...args] = command;
-  // `detached` begins a new session, and so a new process group.
-  const child = spawn(file, args, {
-    detached: true,
-    stdio: 'inherit',
-    env: { ...process.env, ...env },
-  });
-  child.once('error', ({ code }: NodeJS.ErrnoException) => {
-    if (child.pid === undefined)
-      end({ code: code === 'ENOENT' ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE, signal: null });
-  });
-  if (child.pid !== undefined) guard(child, child.pid);
+function start(order: Start): void {
+  // The machine may have slept, or the guard may have been stopped, since the lease was taken.
+  if (machineMs() >= order.deadlineMs - order.graceMs) {
+    end({ code: null, signal: null, why: 'late', stuck: [] });
+    return;
+  }
+  const endBackstop = startBackstop(order.id);
+  const child = spawnCommand(order);
+  if (child?.pid) guard(order, child, child.pid, endBackstop);
+  else endBackstop();
 }
 
-function guard(child: ChildProcess, pid: number): void {
+/** @returns null if the command cannot be executed, after that was reported */
+function spawnCommand({ command, env }: Start): ChildProcess | null {
+  const [file = '', ...args] = command;
+  const refuse = ({ code }: NodeJS.ErrnoException): void =>
+    end({
+      code: code === 'ENOENT' ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE,
+      ...{ signal: null, why: 'not-executable', stuck: [] },
+    });
+  try {
+    // `detached` begins a new session, and so a new process group.
+    const child = spawn(file, args, {
+      detached: true,
+      stdio: 'inherit',
+      env: { ...process.env, ...env },
+    });
+    child.once('error', (error) => child.pid === undefined && refuse(error));
+    return child;
+  } catch (error) {
+    // Node reports some errors by an event, and throws others, such as ENOTDIR and ELOOP.
+    refuse(error as NodeJS.ErrnoException);
+    return null;
+  }
+}
+
+function guard(limits: Start, child: ChildProcess, pid: number, endBackstop: () => void): void {
   report({ kind: 'started', pid });
+  const watch = new JobWatch({
+    job: new Job(limits.id, pid),
+    nowMs: machineMs,
+    deadlineMs: limits.deadlineMs,
+    graceMs: limits.graceMs,
+    onStuck: (processes) => report({ kind: 'stuck', processes }),
+    onEnd: (ended) => {
+      endBackstop();
+      end(ended);
+    },
+  });
   child.once('exit', (code, signal) => {
-    exit = { code, signal };
-    exitedMs = machineMs();
-    check(pid);
+    watch.exited({ code, signal });
+    watch.check();
   });
   process.on('message', (order: Order) => {
-    if (order.kind === 'signal') signalGroup(pid, order.signal);
-    if (order.kind === 'deadline') deadlineMs = order.deadlineMs;
-    check(pid);
+    if (order.kind === 'signal') watch.signal(order.signal);
+    if (order.kind === 'deadline') watch.setDeadline(order.deadlineMs);
+    watch.check();
   });
-  // The parent that renews the lease is gone.
-  process.on('disconnect', () => stop(pid));
-  setInterval(check, CHECK_EVERY_MS, pid);
+  // The parent that renews the lease is gone, perhaps already before the command was started.
+  if (process.connected) process.once('disconnect', () => watch.stop());
+  else watch.stop();
+  watch.start();
 }
 
-function check(pid: number): void {
-  const nowMs = machineMs();
-  if (exit && !isGroupAlive(pid)) end(exit);
-  if (nowMs >= deadlineMs - graceMs && stoppedMs === null) {
-    isStopped = true;
-    stop(pid);
-  }
-  if (exit && nowMs >= exitedMs + LEFTOVER_MS) stop(pid);
-  if (nowMs >= deadlineMs || (stoppedMs !== null && nowMs >= stoppedMs + graceMs))
-    signalGroup(pid, 'SIGKILL');
-}
-
-function stop(pid: number): void {
-  if (stoppedMs !== null) return;
-  stoppedMs = machineMs();
-  signalGroup(pid, 'SIGTERM');
-}
-
-/** Reports the end, once, and ends the guard. */
-function end(ended: NonNullable<typeof exit>): void {
-  if (isReported) return;
-  isReported = true;
+/** Reports the end, and ends the guard. */
+function end(ended: Ended): void {
   const done = (): never => process.exit();
-  if (process.connected) process.send?.({ kind: 'ended', ...ended, isStopped }, done);
+  if (process.connected) process.send?.({ kind: 'ended', ...ended }, done);
   else done();
 }
 

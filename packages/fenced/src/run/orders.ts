@@ -2,6 +2,8 @@
 export type Order =
   | {
       readonly kind: 'start';
+      /** The id of the job, which is also in `env`. */
+      readonly id: string;
       readonly command: readonly string[];
       /** Added to the environment. */
       readonly env: Readonly<Record<string, string>>;
@@ -15,12 +17,18 @@ export type Order =
 export type Report =
   | { readonly kind: 'ready' }
   | { readonly kind: 'started'; readonly pid: number }
+  | { readonly kind: 'stuck'; readonly processes: readonly string[] }
   | ({ readonly kind: 'ended' } & Ended);
 
-/** The end of a command, and of every process of its group. */
+/** The end of a command, and of every process of its job except those that are `stuck`. */
 export interface Ended {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
-  /** The command was stopped because its lease was about to end. */
-  readonly isStopped: boolean;
+  /**
+   * Why the command did not end by itself. `deadline`: its lease was about to end. `late`: that was
+   * so already before it was started.
+   */
+  readonly why: 'deadline' | 'late' | 'not-executable' | 'guard-lost' | null;
+  /** The processes that go on although the lease is over, because SIGKILL does not end them. */
+  readonly stuck: readonly string[];
 }
