@@ -45,7 +45,12 @@ import { WriteIntents } from './write/intents.js';
 import { UnsettledWrites } from './write/unsettled.js';
 import { Writer } from './write/writer.js';
 
-export type { EtagForm, StoreCapabilities, VersionIds } from '../core/capabilities.js';
+export type {
+  EtagForm,
+  StoreCapabilities,
+  VersionIds,
+  WriteEncryption,
+} from '../core/capabilities.js';
 export type { BodyStream, Headers, ObjectLock, S3Body } from './arguments.js';
 export type { S3Calls } from './client.js';
 export type * from './options.js';
