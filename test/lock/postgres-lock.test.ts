@@ -157,28 +157,31 @@ test('more callers than the server can serve still get leases', async () => {
   await lock.close();
 });
 
-testOfPg('holders extend their leases while their transactions use all connections of the pool', async () => {
-  const { url } = await openLock();
-  const pool = connectPg(url.href, { max: 4 });
-  const lock = new PostgresLock({ pool });
-  const inTransaction = async (): Promise<void> => {
-    const client = await pool.connect();
-    try {
-      await client.query('BEGIN; SELECT pg_sleep(3); COMMIT');
-    } finally {
-      client.release();
-    }
-  };
-  const held = ['a', 'b', 'c', 'd'].map((name) =>
-    lock.using(name, { ttlMs: 2_000, waitMs: 20_000 }, inTransaction),
-  );
-  expect((await Promise.allSettled(held)).map(({ status }) => status)).toEqual(
-    held.map(() => 'fulfilled'),
-  );
-  // The extra connection is closed when nobody needs it.
-  const sessions = 'SELECT FROM pg_stat_activity WHERE datname = current_database()';
-  await until(async () => ((await pool.query(sessions)).rowCount ?? 0) <= 4);
-});
+testOfPg(
+  'holders extend their leases while their transactions use all connections of the pool',
+  async () => {
+    const { url } = await openLock();
+    const pool = connectPg(url.href, { max: 4 });
+    const lock = new PostgresLock({ pool });
+    const inTransaction = async (): Promise<void> => {
+      const client = await pool.connect();
+      try {
+        await client.query('BEGIN; SELECT pg_sleep(3); COMMIT');
+      } finally {
+        client.release();
+      }
+    };
+    const held = ['a', 'b', 'c', 'd'].map((name) =>
+      lock.using(name, { ttlMs: 2_000, waitMs: 20_000 }, inTransaction),
+    );
+    expect((await Promise.allSettled(held)).map(({ status }) => status)).toEqual(
+      held.map(() => 'fulfilled'),
+    );
+    // The extra connection is closed when nobody needs it.
+    const sessions = 'SELECT FROM pg_stat_activity WHERE datname = current_database()';
+    await until(async () => ((await pool.query(sessions)).rowCount ?? 0) <= 4);
+  },
+);
 
 test('a program that stood still longer than the time limit reads an answer that has come, before it gives up', async () => {
   const { lock } = await openLock();

@@ -314,8 +314,7 @@ test('an object of another program under the key of a lock is an error, and stay
 test('an object that an operator removes frees its lock, and processes that knew it go on', async () => {
   const prefix = newPrefix();
   const [one, two] = [open(prefix), open(prefix)];
-  const remove = () =>
-    client.send(new DeleteObjectCommand({ Bucket: bucket, Key: `${prefix}x` }));
+  const remove = () => client.send(new DeleteObjectCommand({ Bucket: bucket, Key: `${prefix}x` }));
   const free = await two.acquire('x', { ttlMs: 10_000 });
   await free.release();
   await remove();

@@ -183,7 +183,9 @@ export class Keys {
     const found = kvsOf(await this.#txn({ success }, limitMs));
     const [first] = found;
     if (!first || found.length < resources.length) return null;
-    const [ttlSeconds = 0, endsAtMs = 0] = text(first.value ?? '').split(' ').map(Number);
+    const [ttlSeconds = 0, endsAtMs = 0] = text(first.value ?? '')
+      .split(' ')
+      .map(Number);
     return {
       resources,
       owner,

@@ -95,11 +95,7 @@ export class Database {
     return (await this.#query(text, values, limit))[0] as Row;
   }
 
-  #query(
-    text: string,
-    values?: Value[],
-    limit: BeginLimit | null = null,
-  ): Promise<unknown[][]> {
+  #query(text: string, values?: Value[], limit: BeginLimit | null = null): Promise<unknown[][]> {
     return again(() => this.#queue.run(() => this.#client.query(text, values), limit));
   }
 }

@@ -135,7 +135,9 @@ export class LeaseNodes {
       try {
         const results = await session.request(transaction(operations), signal);
         const { mtimeMs } = results.at(-1) as Stat;
-        return by === 'holder' || records.every((record) => mtimeMs < record.mtimeMs + record.ttlMs);
+        return (
+          by === 'holder' || records.every((record) => mtimeMs < record.mtimeMs + record.ttlMs)
+        );
       } catch (error) {
         if (!isRefusal(error, CODE.noNode, CODE.badVersion)) throw error;
       }

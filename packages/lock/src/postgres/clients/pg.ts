@@ -16,7 +16,9 @@ export interface PostgresPool {
   readonly totalCount?: number;
   readonly idleCount?: number;
   /** Opens a connection beside the pool, for extensions while all of the pool are in use. */
-  readonly Client?: new (options: never) => PostgresClient;
+  readonly Client?: new (
+    options: never,
+  ) => PostgresClient;
   connect(lend: (error: Error | undefined, connection?: PostgresConnection) => void): void;
   query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
 }
