@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import { parse } from 'yaml';
 import { createMetrics } from './metrics.js';
 
 const request = {
@@ -72,13 +73,17 @@ test('lock nodes without an answer hide no other metric', async () => {
   expect(await metrics.text()).toContain('fenced_gateway_stale_writes_total{store="objects"} 1');
 });
 
+interface Alerts {
+  readonly groups: readonly { readonly rules: readonly { readonly expr: string }[] }[];
+}
+
 interface Panel {
   readonly title: string;
   readonly targets: readonly { readonly expr: string }[];
 }
 
-test('the dashboard shows every metric of the gateway, and only existing ones with their labels', async () => {
-  const metrics = createMetrics({ nodes, pool });
+test('dashboard and alerts ask for existing metrics with their labels, and the dashboard shows all', async () => {
+  const metrics = createMetrics({ nodes, pool, droppedLogLines: () => 7 });
   metrics.observe(request);
   for (const one of [lease, stale, unknown]) metrics.observe(one);
   metrics.watchLimits(() => [{ name: 'requests', limit: 2, inUse: 1 }]);
@@ -86,18 +91,23 @@ test('the dashboard shows every metric of the gateway, and only existing ones wi
   const text = await metrics.text();
   expect(text).toContain('fenced_gateway_limit{limit="requests"} 2');
   expect(text).toContain('fenced_gateway_in_use{limit="connections"} 3');
+  expect(text).toMatch(/^fenced_gateway_dropped_log_lines_total 7$/m);
   const series = new Map<string, Set<string>>();
   for (const [, name = '', labels = ''] of text.matchAll(/^([a-z]\w*)(?:\{(.*)\})? \S+$/gm)) {
     const known = series.get(name) ?? new Set();
     for (const [, label = ''] of labels.matchAll(/(\w+)="/g)) known.add(label);
     series.set(name, known);
   }
-  const file = new URL('../../../deploy/grafana/gateway.json', import.meta.url);
-  const { panels } = JSON.parse(readFileSync(file, 'utf8')) as { panels: readonly Panel[] };
-  const queries = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
-  expect(queries.length).toBeGreaterThan(8);
+  const deployed = (file: string): string =>
+    readFileSync(new URL(`../../../deploy/${file}`, import.meta.url), 'utf8');
+  const { panels } = JSON.parse(deployed('grafana/gateway.json')) as { panels: readonly Panel[] };
+  const shown = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
+  expect(shown.length).toBeGreaterThan(8);
+  const { groups: alerts } = parse(deployed('prometheus/gateway.yaml')) as Alerts;
+  const watched = alerts.flatMap(({ rules }) => rules.map(({ expr }) => expr));
+  expect(watched.length).toBeGreaterThan(5);
   const asked = new Set<string>();
-  for (const query of queries) {
+  for (const query of [...shown, ...watched]) {
     const names = query.match(/\b(?:fenced|process|nodejs)_\w+/g) ?? [];
     expect(names, query).not.toEqual([]);
     const groups = [...query.matchAll(/by \(([^)]*)\)/g)].flatMap(([, list = '']) =>
@@ -105,7 +115,7 @@ test('the dashboard shows every metric of the gateway, and only existing ones wi
     );
     const filters = [...query.matchAll(/(\w+) *[=!]~? *"/g)].map(([, label = '']) => label);
     for (const name of names) {
-      asked.add(name);
+      if (shown.includes(query)) asked.add(name);
       expect([...series.keys()], query).toContain(name);
       for (const label of [...groups, ...filters])
         if (!['instance', 'job'].includes(label))
