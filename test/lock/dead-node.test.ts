@@ -93,3 +93,18 @@ test('once a node is connected again, later errors do not show its earlier conne
     expect(error?.cause).toBeUndefined();
   }
 });
+
+test('a lease that is lost names the reason of its last extension, and a lease that goes on has it, too', async () => {
+  const lock = open();
+  const silent = lock.using('x', { ttlMs: 1_000 }, async ({ signal }) => {
+    await Promise.all(redis.nodes.map((node) => node.pause()));
+    await until(() => signal.aborted);
+  });
+  await expect(silent).rejects.toThrow(/time has passed; its last extension failed: .*no answer/);
+  await Promise.all(redis.nodes.map((node) => node.wake()));
+
+  const other = await lock.acquire('z', { ttlMs: 1_000, waitMs: 5_000 });
+  for (const client of clients) await client.flushall();
+  await expect(other.extend(1_000)).rejects.toThrow(/not-voting/);
+  expect(other.extensionError).toBeInstanceOf(NoQuorumError);
+});

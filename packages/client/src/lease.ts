@@ -39,6 +39,9 @@ export class GatewayLease implements AsyncDisposable {
    */
   readonly token: bigint;
   #granted: Granted;
+  #extensionError: Error | null = null;
+  /** The number of extensions that have no answer yet. */
+  #unanswered = 0;
   readonly #maxHoldMs: number;
   /** The time at which the lease ends even if it is extended. */
   readonly #limitMs: number;
@@ -101,8 +104,16 @@ export class GatewayLease implements AsyncDisposable {
       this.#lose(`the lease has reached its limit and is over maxHoldMs=${this.#maxHoldMs}`);
       // At the limit of `maxHoldMs`, the lock nodes still hold the lease, so it is released.
       this.#released ??= this.#release();
-    } else this.#lose('the lease is over: its time has passed');
+    } else this.#loseByTime();
     return 0;
+  }
+
+  /**
+   * The reason why the last extension failed; null if it succeeded, or there was none. The lease
+   * goes on for `remainingMs()`, and each further extension may still succeed.
+   */
+  get extensionError(): Error | null {
+    return this.#extensionError;
   }
 
   /**
@@ -114,7 +125,9 @@ export class GatewayLease implements AsyncDisposable {
     const remainingMs = this.remainingMs();
     if (remainingMs > 0 && remainingMs >= ms) return;
     const { reason } = this.#controller.signal;
-    throw lost(reason?.message ?? 'not enough of the lease is left', reason);
+    throw reason
+      ? lost(reason.message, reason.cause)
+      : lost('not enough of the lease is left', this.#extensionError ?? undefined);
   }
 
   /**
@@ -125,15 +138,24 @@ export class GatewayLease implements AsyncDisposable {
    */
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
+    const beforeMs = this.#granted.deadlineMs;
+    this.#unanswered += 1;
     try {
       const extended = await this.#client.extendHeld(this.resources, this.owner, ttlMs);
       this.ensure();
       const deadlineMs = Math.max(this.#granted.deadlineMs, extended.deadlineMs);
       this.#granted = { ...extended, deadlineMs };
+      this.#extensionError = null;
       this.#watch();
     } catch (error) {
-      if (error instanceof LeaseError && error.code === 'lease-lost') this.#lose(error.message);
+      if (error instanceof LeaseError && error.code === 'lease-lost')
+        this.#lose(error.message, error.cause);
+      // A later extension may have succeeded before this one failed.
+      else if (this.#granted.deadlineMs === beforeMs && error instanceof Error)
+        this.#extensionError = error;
       throw error;
+    } finally {
+      this.#unanswered -= 1;
     }
   }
 
@@ -173,10 +195,17 @@ export class GatewayLease implements AsyncDisposable {
     });
   }
 
-  #lose(detail: string): void {
+  #loseByTime(): void {
+    const unanswered = this.#unanswered > 0 ? new Error('it has no answer yet') : undefined;
+    const cause = this.#extensionError ?? unanswered;
+    const why = cause ? `; its last extension failed: ${cause.message}` : '';
+    this.#lose(`the lease is over: its time has passed${why}`, cause);
+  }
+
+  #lose(detail: string, cause?: unknown): void {
     this.#cancelTimer();
     this.#client.ended(this.owner);
-    this.#controller.abort(lost(detail));
+    this.#controller.abort(lost(detail, cause));
   }
 }
 

@@ -202,3 +202,19 @@ test('using reports a lease that ended before its routine', async () => {
   await expect(late).rejects.toMatchObject({ code: 'lease-lost' });
   expect(requests).toEqual(['POST', 'DELETE']);
 });
+
+test('a lease whose key was revoked keeps the reason, also when it is over', async () => {
+  const { gateway, clock, before } = gatewayWithClock();
+  const lease = await gateway.acquire('a', { ttlMs: 10_000 });
+  expect(lease.extensionError).toBeNull();
+  const refused = new TypeError('the key was revoked');
+  before.push(() => Promise.reject(refused));
+  const extended = await lease.extend(10_000).catch((error: unknown) => error);
+  expect(extended).toBeInstanceOf(Error);
+  expect(lease.extensionError).toBe(extended);
+  clock.nowMs += 9_000;
+  const { reason } = lease.signal;
+  expect(reason).toMatchObject({ code: 'lease-lost', cause: extended });
+  expect(reason.message).toContain(`its last extension failed: ${(extended as Error).message}`);
+  expect(() => lease.ensure()).toThrow(expect.objectContaining({ cause: extended }));
+});

@@ -45,6 +45,7 @@ const fakeLease: Lease = {
   owner: 'me',
   signal: new AbortController().signal,
   remainingMs: () => 1_000,
+  extensionError: null,
   ensure: () => undefined,
   extend: async () => undefined,
   release: async () => 'released',

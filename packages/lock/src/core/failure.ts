@@ -10,6 +10,8 @@ import {
 import { describeMismatch } from './mismatch.js';
 import type { LossReason } from './tally.js';
 
+const NOT_HELD = 'no majority holds the lease any more';
+
 /** An acquisition or an extension that the nodes did not grant. */
 export interface AcquireFailure {
   readonly ok: false;
@@ -78,10 +80,11 @@ export function failureError(
       );
     case 'token-exhausted':
       return new QuorumError('token-exhausted', 'the tokens have reached 2^53-1', facts);
-    case 'lost':
-      return new LeaseLostError(
-        `no majority holds the lease any more resources=${resources.join(',')}`,
-      );
+    case 'lost': {
+      // Its message has every node's own answer.
+      const { message } = new QuorumError('lease-lost', NOT_HELD, facts);
+      return new LeaseLostError(message, causeOf(failure.nodes));
+    }
     case 'aborted':
       throw new Error('the caller throws the reason of its own signal');
   }

@@ -28,6 +28,14 @@ export interface LockEvents {
   };
   'fenced:lock:extended': LeaseEvent & { readonly remainingMs: number };
   /**
+   * A lease could not be extended, and goes on for `remainingMs`. An early warning: the next
+   * extension may succeed.
+   */
+  'fenced:lock:extension-failed': LeaseEvent & {
+    readonly remainingMs: number;
+    readonly error: Error;
+  };
+  /**
    * A lease ended before it was released. If nobody had subscribed when the lease was acquired, the
    * event is up to 1 s late.
    */

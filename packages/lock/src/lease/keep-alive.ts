@@ -4,8 +4,8 @@ import { type LocalLease, limitHold } from './lease.js';
 const PAUSE_MIN_MS = 5;
 
 /**
- * Extends the lease each time half of the remaining time has passed. It does not wait for answers to
- * earlier extensions, which may be lost with their connection. It stops when it is disposed of,
+ * Extends the lease each time half of the remaining time has passed. It does not wait for answers
+ * to earlier extensions, which may be lost with their connection. It stops when it is disposed of,
  * when the lease is over, or when `maxHoldMs` is reached.
  */
 export function keepAlive(

@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { expect, test } from 'vitest';
 import { LeaseLostError } from '../core/errors.js';
 import type { Runtime } from '../runtime/runtime.js';
@@ -95,4 +96,43 @@ test('ensure fails if less time is left than it needs, and always after the rele
   expect(await held.release()).toBe('released');
   expect(() => held.ensure(0)).toThrow(LeaseLostError);
   expect(held.signal.aborted).toBe(true);
+});
+
+test('a lease whose extensions fail says why early, and its loss has that cause', async () => {
+  const runtime = new ManualRuntime();
+  const refused = new Error('401: the key is not known');
+  const held = lease(runtime, { extend: () => Promise.reject(refused) });
+  const events: unknown[] = [];
+  const note = (event: unknown): void => void events.push(event);
+  subscribe('fenced:lock:extension-failed', note);
+  runtime.now = 400;
+  await expect(held.extend(1_000)).rejects.toBe(refused);
+  unsubscribe('fenced:lock:extension-failed', note);
+  expect(events).toEqual([{ resources: ['x'], token: 33n, remainingMs: 600, error: refused }]);
+  expect(held.extensionError).toBe(refused);
+  runtime.now = 1_000;
+  const { reason } = held.signal;
+  expect(reason).toMatchObject({ message: expect.stringMatching(/time has passed; .*401/) });
+  expect(reason.cause).toBe(refused);
+  expect(() => held.ensure()).toThrow(expect.objectContaining({ cause: refused }));
+});
+
+test('a lease that ends before its extension is answered says so', async () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime, { extend: () => new Promise(() => {}) });
+  void held.extend(1_000);
+  runtime.now = 1_000;
+  expect(held.signal.reason.message).toMatch(/its last extension failed: it has no answer yet/);
+});
+
+test('an extension that fails after a later one succeeded is no failure of the lease', async () => {
+  const runtime = new ManualRuntime();
+  const { promise, reject } = Promise.withResolvers<number>();
+  const answers = [promise, Promise.resolve(2_000)];
+  const held = lease(runtime, { extend: () => answers.shift() ?? Promise.resolve(0) });
+  const first = held.extend(1_000);
+  await held.extend(1_000);
+  reject(new Error('no answer'));
+  await expect(first).rejects.toThrow('no answer');
+  expect(held.extensionError).toBeNull();
 });

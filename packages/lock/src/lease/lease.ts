@@ -69,6 +69,9 @@ export class LocalLease implements AsyncDisposable {
   #ending: Ending | null = null;
   #deadlineMs: number;
   #limit = noLimit;
+  #extensionError: Error | null = null;
+  /** The number of extensions that have no answer yet. */
+  #unanswered = 0;
   /**
    * Null until something depends on the exact deadline: a timer costs as much as the rest of a
    * lease.
@@ -123,8 +126,16 @@ export class LocalLease implements AsyncDisposable {
       this.#lose(`the lease has reached its limit and is over maxHoldMs=${maxHoldMs}`);
       // Releases it, because the nodes would hold it beyond this limit.
       this.#released ??= this.#release();
-    } else this.#lose('the lease is over: its time has passed');
+    } else this.#loseByTime();
     return 0;
+  }
+
+  /**
+   * The reason why the last extension failed; null if it succeeded, or there was none. The lease
+   * goes on for `remainingMs()`, and each further extension may still succeed.
+   */
+  get extensionError(): Error | null {
+    return this.#extensionError;
   }
 
   /**
@@ -139,11 +150,11 @@ export class LocalLease implements AsyncDisposable {
     if (!(ms >= 0)) throw new LockArgumentError(`ms must be 0 or more ms=${ms}`);
     const remainingMs = this.remainingMs();
     if (remainingMs >= ms && remainingMs > 0) return;
-    const cause = this.#ending && this.#reasonOf(this.#ending);
+    const reason = this.#ending && this.#reasonOf(this.#ending);
     throw new LeaseLostError(
-      cause?.message ??
+      reason?.message ??
         `not enough of the lease is left ${this.#name} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
-      { cause },
+      { cause: reason ? reason.cause : this.#extensionError },
     );
   }
 
@@ -158,18 +169,25 @@ export class LocalLease implements AsyncDisposable {
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
     checkTtlMs(ttlMs, this.#context.maxTtlMs);
+    const beforeMs = this.#deadlineMs;
     let deadlineMs: number;
+    this.#unanswered += 1;
     try {
       deadlineMs = await this.#handle.extend(ttlMs);
     } catch (error) {
-      if (error instanceof LeaseLostError) this.#lose(error.message, error);
+      if (error instanceof LeaseLostError) this.#lose(error.message, error.cause);
+      // A later extension may have succeeded before this one failed.
+      else if (this.#deadlineMs === beforeMs && error instanceof Error) this.#notExtended(error);
       throw error;
+    } finally {
+      this.#unanswered -= 1;
     }
     const remainingMs = deadlineMs - this.#context.runtime.nowMs();
     const { resources, token } = this;
     publish('fenced:lock:extended', () => ({ resources, token, remainingMs }));
     this.ensure();
     this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
+    this.#extensionError = null;
     if (this.#cancelTimer) this.#watchDeadline();
   }
 
@@ -222,6 +240,21 @@ export class LocalLease implements AsyncDisposable {
   // The timer may not be the last one. And it may fire a little before its time.
   #onTimer(): void {
     if (this.remainingMs() > 0) this.#watchDeadline();
+  }
+
+  #notExtended(error: Error): void {
+    const remainingMs = this.remainingMs();
+    if (remainingMs === 0) return;
+    this.#extensionError = error;
+    const { resources, token } = this;
+    publish('fenced:lock:extension-failed', () => ({ resources, token, remainingMs, error }));
+  }
+
+  #loseByTime(): void {
+    const unanswered = this.#unanswered > 0 ? new Error('it has no answer yet') : null;
+    const cause = this.#extensionError ?? unanswered;
+    const why = cause ? `; its last extension failed: ${cause.message}` : '';
+    this.#lose(`the lease is over: its time has passed${why}`, cause ?? undefined);
   }
 
   #lose(message: string, cause?: unknown): void {
