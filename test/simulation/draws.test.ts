@@ -27,14 +27,29 @@ test('late copies of each command of a lease arrive though no connection breaks'
   timeout: TIMEOUT_MS,
 }, async () => {
   // Without faults, no connection breaks, so each late command is a second copy.
-  const calm = await worlds(100, { faults: [], settings: { nodeCount: 5, clientCount: 4 } });
-  const late = calm.flatMap(({ lines }) =>
-    lines.flatMap((line) => /: late (\w+)/.exec(line) ?? []),
-  );
+  // With these settings, many acquisitions need CONFIRM or BACKFILL.
+  const calm = await worlds(100, {
+    faults: [],
+    settings: { nodeCount: 5, clientCount: 4, resourceCount: 1, delayChance: 0.3 },
+  });
+  const late = calm.flatMap(({ lines }) => lateRequests(lines));
   for (const command of ['acquire', 'confirm', 'backfill', 'extend', 'release']) {
+    // A request with other calls, too, may be late because of those.
     expect(late, command).toContain(command);
   }
 });
+
+/** The commands of each late request: each line is one call, and those of a request are adjacent. */
+function lateRequests(lines: readonly string[]): readonly string[] {
+  const requests: { readonly head: string; readonly commands: Set<string> }[] = [];
+  for (const line of lines) {
+    const [, head = '', command = ''] = /^(.*): late (\w+)/.exec(line) ?? [];
+    const last = requests.at(-1);
+    if (last?.head === head) last.commands.add(command);
+    else requests.push({ head, commands: new Set([command]) });
+  }
+  return requests.map(({ commands }) => [...commands].join(' '));
+}
 
 test('clocks of nodes leap back where two valid leases at once are a violation', {
   timeout: TIMEOUT_MS,
@@ -53,7 +68,7 @@ test('nodes that lose their memory during a move are readmitted, and the move en
   const moved = (
     await worlds(60, {
       moves: true,
-      faults: ['crash', 'flush', 'failover'],
+      faults: ['flush'],
       settings: { losses: 'few', faultCount: 8 },
     })
   ).filter(({ outcome }) => outcome.moves > 0);
@@ -65,7 +80,7 @@ test('nodes that lose their memory during a move are readmitted, and the move en
 function isReadmitted({ lines }: World): boolean {
   const lost = new Set<string | undefined>();
   return lines.slice(lines.findIndex((line) => line.includes(' = sealed '))).some((line) => {
-    lost.add(/: (?:crash|flush|failover) node=(\w)/.exec(line)?.[1]);
+    lost.add(/: flush node=(\w)/.exec(line)?.[1]);
     const admitted = /→ (\w): admit .* = admitted/.exec(line)?.[1];
     return admitted !== undefined && lost.has(admitted);
   });
