@@ -39,7 +39,7 @@ test('late copies of each command of a lease arrive though no connection breaks'
   }
 });
 
-/** The commands of each late request. Each line is one call; those of a request are adjacent. */
+/** The commands of each late request. Each line is one call. The calls of a request adjoin. */
 function lateRequests(lines: readonly string[]): readonly string[] {
   const requests: { readonly head: string; readonly commands: Set<string> }[] = [];
   for (const line of lines) {

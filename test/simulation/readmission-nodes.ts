@@ -20,7 +20,7 @@ export interface Place {
   lostGeneration: number;
 }
 
-/** The nodes of some worlds. `isModel`: they have the rules of `NodeModel`, which takes longer. */
+/** The nodes of some worlds. `isModel`: they have all rules of `NodeModel`, which takes longer. */
 export interface Kind {
   readonly flaws: ReadonlySet<NodeFlaw>;
   readonly isModel: boolean;
