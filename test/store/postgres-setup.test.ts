@@ -395,6 +395,10 @@ describe('set-up errors', () => {
 
 describe('bad input is refused before anything is sent', () => {
   const good = { resource, token: 1 };
+  const both = { resource: [resource, 'b'], token: 1 };
+  const leaseOf = (name: string, token: bigint) => {
+    return { remainingMs: () => 5_000, resources: [name], token };
+  };
   const calls: [string, object, new (...args: never[]) => Error][] = [
     ['no resource', { token: 1 }, InvalidArgumentError],
     ['an empty resource', { ...good, resource: '' }, InvalidArgumentError],
@@ -415,6 +419,9 @@ describe('bad input is refused before anything is sent', () => {
     ['null as signal', { ...good, signal: null }, InvalidArgumentError],
     ['an empty lease', { ...good, lease: {} }, InvalidArgumentError],
     ['null as lease', { ...good, lease: null }, InvalidArgumentError],
+    ['the lease of another resource', { ...good, lease: leaseOf('b', 1n) }, InvalidArgumentError],
+    ['the lease of one of two', { ...both, lease: leaseOf(resource, 1n) }, InvalidArgumentError],
+    ['the lease of another token', { ...good, lease: leaseOf(resource, 2n) }, InvalidArgumentError],
     ['a symbol as isolation', { ...good, isolation: Symbol('x') }, InvalidArgumentError],
     ['an object as token', { ...good, token: Object.create(null) }, InvalidTokenError],
     ['no time left', { ...good, lease: { remainingMs: () => Number.NaN } }, InvalidArgumentError],

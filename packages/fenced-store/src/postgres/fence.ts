@@ -23,9 +23,16 @@ export interface Fence {
   readonly token: TokenLike;
   /**
    * The lease of the token. Its remaining time takes the place of `holdMs`. Its signal ends the
-   * wait for a connection or a statement, and prevents COMMIT.
+   * wait for a connection or a statement, and prevents COMMIT. If it has a `token` or `resources`,
+   * as leases of `@fenced/lock` have, they must be those of this fence. If the lease guards other
+   * names as well, pass its time alone: `{ remainingMs: () => lease.remainingMs(), signal }`.
    */
-  readonly lease?: { remainingMs(): number; readonly signal?: AbortSignal };
+  readonly lease?: {
+    remainingMs(): number;
+    readonly signal?: AbortSignal;
+    readonly token?: bigint;
+    readonly resources?: readonly string[];
+  };
   /** Acts as `lease.signal` does, for a lock whose leases have no signal. */
   readonly signal?: AbortSignal;
   /**
@@ -80,20 +87,18 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
   checkOptions(options);
   const { isolation = 'read committed', attemptsMax = 10, lease, writeId } = options;
   checkSignal('signal', options.signal);
-  if (lease !== undefined) {
-    checkObject('lease', lease);
-    checkFunction('lease.remainingMs', lease.remainingMs);
-    checkSignal('lease.signal', lease.signal);
-  }
   if (!ISOLATION_LEVELS.includes(isolation))
     throw new InvalidArgumentError(
       `isolation must be one of ${ISOLATION_LEVELS.join(', ')} value=${shown(isolation)}`,
     );
   checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
   if (writeId !== undefined && !isNoted(writeId)) throw badWriteId(writeId);
+  const resources = checkResources(options.resource);
+  const token = parseToken(options.token);
+  if (lease !== undefined) checkLease(lease, resources, token);
   return {
-    resources: checkResources(options.resource),
-    token: parseToken(options.token),
+    resources,
+    token,
     isolation,
     attemptsMax,
     signal: eitherOf(options.signal, lease?.signal),
@@ -101,6 +106,27 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
     hasLease: lease !== undefined,
     limitMs: () => (lease ? remainingMs(lease) : holdMs),
   };
+}
+
+function checkLease(
+  lease: NonNullable<Fence['lease']>,
+  resources: readonly string[],
+  token: bigint,
+): void {
+  checkObject('lease', lease);
+  checkFunction('lease.remainingMs', lease.remainingMs);
+  checkSignal('lease.signal', lease.signal);
+  if (lease.token !== undefined && lease.token !== token)
+    throw new InvalidArgumentError(
+      `the lease has another token: pass lease.token token=${token} lease.token=${shown(lease.token)}`,
+    );
+  const locked = lease.resources;
+  if (locked === undefined) return;
+  const other = resources.find((name) => !locked.includes(name));
+  if (other !== undefined)
+    throw new InvalidArgumentError(
+      `the lease is of ${locked.join(', ')}: lock ${other} with it, or pass only its time: { remainingMs: () => lease.remainingMs(), signal: lease.signal } resource=${other}`,
+    );
 }
 
 function eitherOf(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
