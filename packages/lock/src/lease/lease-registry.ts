@@ -46,13 +46,6 @@ export class LeaseRegistry implements LeaseContext {
     return this.#byOwner.get(owner);
   }
 
-  /** True if a lease of this service, which is not over, has one of these resources. */
-  hold(resources: readonly string[]): boolean {
-    return this.#leases.some(
-      (lease) => lease.resources.some((one) => resources.includes(one)) && lease.remainingMs() > 0,
-    );
-  }
-
   async releaseAll(): Promise<void> {
     await Promise.all(this.#leases.map((lease) => lease.release()));
   }

@@ -133,7 +133,7 @@ export class LockService implements AsyncDisposable {
         request.signal.throwIfAborted();
         const leftMs = request.endMs - this.#runtime.nowMs();
         if (waitMs === 0 || leftMs <= 0 || !WAITABLE.has(result.reason)) {
-          throw failureError(this.#explained(result, request), resources, waitMs);
+          throw failureError(explained(result, request), resources, waitMs);
         }
         waiter ??= transport.wait(request);
         await waiter.pause(attempts, result, leftMs);
@@ -160,7 +160,7 @@ export class LockService implements AsyncDisposable {
     const request = this.#check(resource, options);
     const startedMs = this.#runtime.nowMs();
     const result = this.#settled(await this.#transport.acquire(request), request, startedMs);
-    if (!result.ok) return this.#explained(result, request);
+    if (!result.ok) return explained(result, request);
     return { ok: true, lease: this.#track(result.handle), nodes: result.answers() };
   }
 
@@ -275,14 +275,6 @@ export class LockService implements AsyncDisposable {
     return result;
   }
 
-  /** The failure, with advice if the caller's own program is the cause. */
-  #explained(failure: AcquireFailure, { resources, ttlMs }: AcquireRequest): AcquireFailure {
-    if (failure.reason === 'too-slow')
-      return { ...failure, hint: `ttlMs=${ttlMs} is too short for these nodes` };
-    if (failure.reason !== 'held' || !this.#leases.hold(resources)) return failure;
-    return { ...failure, hint: `this ${this.#name} holds it: pass that lease on` };
-  }
-
   /** The lease of this lock, which is released at the latest when the service is closed. */
   #track(handle: LockHandle): LocalLease {
     const lease = new LocalLease(handle, this.#leases);
@@ -307,6 +299,12 @@ export interface Lock extends Omit<LockService, 'tryAcquire'> {
     | { readonly ok: true; readonly lease: Lease }
     | { readonly ok: false; readonly reason: string; readonly retryAfterMs: number }
   >;
+}
+
+/** The failure, with advice if the caller's time limit is the cause. */
+function explained(failure: AcquireFailure, { ttlMs }: AcquireRequest): AcquireFailure {
+  if (failure.reason !== 'too-slow') return failure;
+  return { ...failure, hint: `ttlMs=${ttlMs} is too short for these nodes` };
 }
 
 function checkReference(reference: LeaseReference) {
