@@ -14,6 +14,10 @@ const parts = new AsyncDisposableStack();
 
 beforeAll(async () => {
   world = parts.use(await GatewayWorld.start());
+  // The probe of a new bucket may take longer than a check of the dependencies. Other gateways read
+  // its certificate.
+  await using first = await world.open();
+  await until(async () => (await fetch(`${first.url}/readyz`)).status === 200);
 });
 
 afterAll(() => parts.disposeAsync());
