@@ -37,7 +37,7 @@ test('each message of the troubleshooting page is one of the code', async () => 
 test('the program of the production page releases its leases at SIGTERM, and ends', async () => {
   await using redis = await startRedis(3);
   const [page = ''] = blocksOf(await pageOf('docs/production.md'), 'ts');
-  const urls = Object.fromEntries(redis.nodes.map(({ url }, at) => ['abc'.charAt(at), url]));
+  const urls = Object.fromEntries(redis.nodes.map(({ url }, at) => ['abcde'.charAt(at), url]));
   const program = page.replace(/`redis:.*?`/, `(${JSON.stringify(urls)})[name]!`);
   await using pasted = await paste(`${program}
 await redlock.acquire('report', { ttlMs: 60_000 });

@@ -45,7 +45,9 @@ test('the program of the README adds 10 to the total at each run, and its comman
       const { stdout } = await promisify(execFile)(process.execPath, [file], { env });
       expect(stdout).toBe(`the invoice's total is ${total}\n`);
     }
-    const given = redis.nodes.map(({ url }, at) => `--redis ${'abc'.charAt(at)}=${url}`).join(' ');
+    const given = redis.nodes
+      .map(({ url }, at) => `--redis ${'abcde'.charAt(at)}=${url}`)
+      .join(' ');
     const pages = [readme, await pageOf('docs/operating-redis.md')];
     for (const page of pages) {
       // The names of the nodes are the page's, their addresses this test's.
