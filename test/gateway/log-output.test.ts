@@ -64,7 +64,7 @@ class Gateway {
 
   /** Asks more often than the log has room for. @returns the number of lines dropped so far */
   async fill(before = 0): Promise<number> {
-    const asked = Array.from({ length: 400 }, () => this.ask(LONG_PATH, 'DELETE'));
+    const asked = Array.from({ length: 800 }, () => this.ask(LONG_PATH, 'DELETE'));
     const statuses = (await Promise.all(asked)).map(({ status }) => status);
     expect(new Set(statuses)).toEqual(new Set([400]));
     const text = await (await this.ask('/metrics')).text();
