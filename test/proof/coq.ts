@@ -132,11 +132,22 @@ export class Coq implements AsyncDisposable {
     }
   }
 
-  /** @returns what the theorem rests on, in Coq's words */
-  async assumptions(theorem: string): Promise<string> {
-    const source = `From Fenced Require Import Majorities Example CheckerSound.\nPrint Assumptions ${theorem}.\n`;
-    await writeFile(join(this.#folder, 'Rests.v'), source);
-    return (await this.#coqcIn(this.#folder, 'Rests')).stdout.trim();
+  /**
+   * Loading the proof takes Coq seconds, so it is asked once about all theorems.
+   *
+   * @returns what each of `THEOREMS` rests on, in Coq's words
+   */
+  async assumptions(): Promise<ReadonlyMap<string, string>> {
+    const asked = THEOREMS.map((name) => `Redirect "${name}" Print Assumptions ${name}.\n`);
+    const imports = 'From Fenced Require Import Majorities Example CheckerSound.\n';
+    await writeFile(join(this.#folder, 'Rests.v'), imports + asked.join(''));
+    const { stderr } = await this.#coqcIn(this.#folder, 'Rests');
+    if (stderr !== '') throw new Error(stderr);
+    const told = THEOREMS.map(async (name) => {
+      const text = await readFile(join(this.#folder, `${name}.out`), 'utf8');
+      return [name, text.trim()] as const;
+    });
+    return new Map(await Promise.all(told));
   }
 
   /** Lets Coq run a module on the compiled files. @returns what it prints */
