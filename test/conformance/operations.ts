@@ -4,6 +4,7 @@ import type { Objects } from '@fenced/client';
 import {
   ConflictError,
   CorruptObjectError,
+  OutcomeUnknownError,
   RatchetLostError,
   StaleTokenError,
   UnsupportedByStoreError,
@@ -273,7 +274,11 @@ export function operations(staged: Staged<Objects>): void {
     const older = { Bucket: bucket, Key: key, Body: bytes, Metadata, ContentEncoding: 'gzip' };
     await staged().client.send(new PutObjectCommand(older));
     await expect(holder33.get(key)).rejects.toThrow(RatchetLostError);
-    await expect(holder33.put(key, 'x', { token: 34 })).rejects.toThrow(RatchetLostError);
+    // A write upon the newer object is refused. The older object may come from a cache in front of
+    // an applied write. So only the next write, which reads first, tells of the loss.
+    const put = () => holder33.put(key, 'x', { token: 34 });
+    await expect(put()).rejects.toThrow(OutcomeUnknownError);
+    await expect(put()).rejects.toThrow(RatchetLostError);
   });
 
   test('a reply to a read that is older than a later one is not taken for a lost ratchet', async () => {
