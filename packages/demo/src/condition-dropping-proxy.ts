@@ -80,6 +80,7 @@ async function forward(
       'content-type': found.ContentType,
       'content-encoding': found.ContentEncoding,
       'content-length': found.ContentLength,
+      'last-modified': found.LastModified?.toUTCString(),
       ...Object.fromEntries(metadata.map(([name, value]) => [METADATA + name, value])),
     };
     const known = Object.entries(all).filter(([, value]) => value !== undefined);
