@@ -7,7 +7,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 
 const [, , postgresUrl, resource = '', ...urls] = process.argv;
-const nodes = urls.map((url, at) => ({ name: `redis-${at}`, client: new Redis(url) }));
+const nodes = urls.map((url, at) => ({ name: 'abcde'.charAt(at), client: new Redis(url) }));
 const pool = new pg.Pool({ connectionString: postgresUrl });
 pool.on('error', () => undefined);
 // The lock of a transaction ends soon if this process is stopped.
