@@ -1,4 +1,5 @@
 import type { EventEmitter } from 'node:events';
+import { NODE_TIMEOUT_MAX_MS } from '../../core/validity.js';
 import type { Runtime } from '../../runtime/runtime.js';
 
 /** The calls used of a `pg.Client`. */
@@ -11,7 +12,10 @@ export interface PostgresClient extends Pick<EventEmitter, 'on'> {
 /** Milliseconds after which a connection that nobody uses is closed. */
 const IDLE_MS = 1_000;
 
-/** A connection beside a pool, opened when it is needed. Its statements run one after the other. */
+/**
+ * A connection beside a pool, opened when it is needed. Its statements run one after the other, so
+ * a statement without an answer ends it: the next one opens another.
+ */
 export class FurtherConnection {
   readonly #open: () => PostgresClient;
   readonly #runtime: Runtime;
@@ -27,34 +31,38 @@ export class FurtherConnection {
     this.#client ??= this.#connect();
     const client = this.#client;
     this.#uses += 1;
+    const cancel = this.#runtime.after(NODE_TIMEOUT_MAX_MS, () => this.#close(client));
     try {
       return await (await client).query(text, values);
     } finally {
+      cancel();
       this.#uses -= 1;
-      if (this.#uses === 0) this.#runtime.after(IDLE_MS, () => this.#closeIfIdle(client));
+      if (this.#uses === 0) this.#runtime.after(IDLE_MS, () => this.#closeIfIdle());
     }
   }
 
-  async #connect(): Promise<PostgresClient> {
+  #connect(): Promise<PostgresClient> {
     const client = this.#open();
-    const drop = (): void => {
-      this.#client = null;
-    };
-    // The server may end the connection at any time, also before the promise resolves.
+    const connected = client.connect().then(() => client);
+    // The server may end the connection at any time, also before it is made.
+    const drop = (): void => this.#drop(connected);
     client.on('error', drop);
     client.on('end', drop);
-    try {
-      await client.connect();
-    } catch (error) {
-      drop();
-      throw error;
-    }
-    return client;
+    connected.catch(drop);
+    return connected;
   }
 
-  #closeIfIdle(client: Promise<PostgresClient>): void {
-    if (this.#uses > 0 || this.#client !== client) return;
-    this.#client = null;
+  /** A later connection may be in its place already. */
+  #drop(client: Promise<PostgresClient>): void {
+    if (this.#client === client) this.#client = null;
+  }
+
+  #closeIfIdle(): void {
+    if (this.#uses === 0 && this.#client !== null) this.#close(this.#client);
+  }
+
+  #close(client: Promise<PostgresClient>): void {
+    this.#drop(client);
     client.then((opened) => opened.end()).catch(() => undefined);
   }
 }
