@@ -95,7 +95,9 @@ export class WatchedClient implements NodeClient {
 
   replace(connection: number, runtime: Pick<Runtime, 'nowMs' | 'after'>): void {
     const nowMs = runtime.nowMs();
-    if (connection !== this.#connection || nowMs < this.#nextMs || this.owner.isClosed) return;
+    if (connection !== this.#connection || nowMs < this.#nextMs) return;
+    // An answer may come after the last lock service has closed. Nobody would end the spare.
+    if (this.#users === 0 || this.owner.isClosed) return;
     const before = this.#spare;
     const spare = this.owner.spare();
     if (!spare) return;
