@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { deflateRawSync, gzipSync } from 'node:zlib';
 import {
+  CopyObjectCommand,
   CreateBucketCommand,
   DeleteObjectCommand,
   GetObjectAclCommand,
@@ -20,6 +21,7 @@ import {
   FencedStoreError,
   InvalidArgumentError,
   OutcomeUnknownError,
+  RatchetLostError,
   StaleTokenError,
   UnsafeStoreError,
   UnsupportedByStoreError,
@@ -152,6 +154,27 @@ export function bucketOperations(staged: Staged): void {
     expect(await holder33.get(`${prefix}a b`)).toMatchObject({ token: 2n });
   });
 
+  test('a listing goes on past an object that was copied, or has lost its token', async () => {
+    const prefix = `${newKey()}/`;
+    const [copied, healthy, restored] = ['a', 'b', 'c'].map((name) => `${prefix}${name}`) as [
+      string,
+      string,
+      string,
+    ];
+    for (const key of [healthy, restored]) await holder33.put(key, 'x', { token: 33 });
+    const { client } = staged();
+    const source = encodeURIComponent(`${bucket}/${healthy}`);
+    await client.send(new CopyObjectCommand({ Bucket: bucket, Key: copied, CopySource: source }));
+    const older = { Bucket: bucket, Key: restored, Body: 'restored from a backup' };
+    await client.send(new PutObjectCommand(older));
+    const listed = await Array.fromAsync(holder33.list(prefix));
+    expect(listed).toEqual([
+      { key: copied, damage: expect.any(CorruptObjectError) },
+      expect.objectContaining({ key: healthy, token: 33n, bodyBytes: 1 }),
+      { key: restored, damage: expect.any(RatchetLostError) },
+    ]);
+  });
+
   test('a listing of many keys is complete, in order, and at most one page ahead of its reader', {
     timeout: 30_000 + KEYS * 60,
   }, async () => {
@@ -176,7 +199,7 @@ export function bucketOperations(staged: Staged): void {
     );
     const reader = staged().viaProxy({ requestTimeoutMs: 10_000 });
     proxy.reset();
-    const listed: typeof expected = [];
+    const listed: { key: string; token: bigint | undefined; pages: number }[] = [];
     const asked = (wanted: string) => proxy.seen.filter((method) => method === wanted).length;
     for await (const { key, token } of reader.list(prefix, { pageSize }))
       listed.push({ key, token, pages: asked('GET') });

@@ -328,6 +328,26 @@ export function operations(staged: Staged<Objects>): void {
     expect(text(await holder34.get(ours))).toBe('x');
   });
 
+  test.each([
+    [undefined, 'must be an object such as'],
+    [null, 'must be an object such as'],
+    [7, 'must be an object such as'],
+    [{ name: 'a document' }, 'unknown field name in the result of edit'],
+    [{ body: 'y', token: 99 }, 'unknown field token in the result of edit'],
+    [{ body: 'y', ifMatch: '"e"' }, 'unknown field ifMatch in the result of edit'],
+    [{ body: 'y', ContentType: 'text/plain' }, 'the field is called contentType'],
+    [{ contentType: 'text/plain' }, 'body must be a string'],
+  ])('an update that returns %j writes nothing', async (edited, message) => {
+    const key = newKey();
+    await holder33.put(key, 'x', { token: 33 });
+    const update = holder33.update(key, { token: 33 }, () => edited as never);
+    await expect(update).rejects.toMatchObject({
+      code: 'invalid-argument',
+      message: expect.stringContaining(message),
+    });
+    expect(text(await holder33.get(key))).toBe('x');
+  });
+
   test('a delete removes the value and keeps the token', async () => {
     const key = newKey();
     await holder33.put(key, 'value', { token: 33, metadata: { author: 'ada' } });

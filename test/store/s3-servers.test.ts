@@ -1068,6 +1068,7 @@ describe('bad input is refused before anything is sent', () => {
   test.each([
     { bucket: '' },
     { bucket: 7 },
+    { bucket: 'arn:aws:s3::123456789012:accesspoint/m.mrap' },
     { client: {} },
     { client: undefined },
     { requestTimeoutMs: 0 },

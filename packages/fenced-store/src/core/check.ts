@@ -38,30 +38,30 @@ const HINTS: Readonly<Record<string, readonly string[]>> = {
  * would be ignored silently.
  *
  * @param example for the message
+ * @param what for the message
  * @throws {InvalidArgumentError} it is no object, or it has another field
  */
 export function checkOptions(
   options: unknown,
   known: readonly string[] = CALL_FIELDS,
   example = '{ token: lease.token }',
+  what = 'the options',
 ): void {
+  const refused = (value: string): InvalidArgumentError =>
+    new InvalidArgumentError(`${what} must be an object such as ${example} value=${value}`);
   if (typeof options !== 'object' || options === null || Array.isArray(options))
-    throw noOptions(example, shown(options));
+    throw refused(shown(options));
   for (const field of Object.keys(options)) {
     if (known.includes(field)) continue;
     // A lease, a client or a pool in place of the options.
     const { name = 'Object' } = Object(options.constructor);
-    if (name !== 'Object') throw noOptions(example, `a ${name}`);
+    if (name !== 'Object') throw refused(`a ${name}`);
     const hint = known.find((name) => HINTS[name]?.includes(field.toLowerCase()));
     const advice = hint ? `: the field is called ${hint}` : '';
     throw new InvalidArgumentError(
-      `unknown field ${field} in the options${advice}; options are an object such as ${example}`,
+      `unknown field ${field} in ${what}${advice}; expected is an object such as ${example}`,
     );
   }
-}
-
-function noOptions(example: string, value: string): InvalidArgumentError {
-  return new InvalidArgumentError(`options must be an object such as ${example} value=${value}`);
 }
 
 /** @throws {InvalidArgumentError} */

@@ -7,7 +7,11 @@ import {
   checkSignal,
   checkWholeNumber,
 } from '../core/check.js';
-import { InvalidArgumentError } from '../core/errors.js';
+import {
+  type CorruptObjectError,
+  InvalidArgumentError,
+  type RatchetLostError,
+} from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import type { Layout } from '../core/stored.js';
 import { parseToken, type TokenLike } from '../core/token.js';
@@ -16,6 +20,7 @@ import type { S3Calls } from './client.js';
 
 export type { Settlement } from '../core/errors.js';
 export type { ByteRange } from './arguments.js';
+export type { Edit } from './edit.js';
 
 /** The largest PUT of S3: 5 GiB. */
 const STORED_BYTES_MAX = 5 * 2 ** 30;
@@ -222,10 +227,13 @@ export interface Sizes {
 /** A value without its body. */
 export interface Stat extends Origin, StoredHeaders, Sizes {}
 
-/** An object of a listing. */
-export interface Listed extends Origin, Sizes {
-  readonly key: string;
-}
+/** An object of a listing: the facts of its value, or why they cannot be trusted. */
+export type Listed = { readonly key: string } & (
+  | (Origin & Sizes & { readonly damage?: undefined })
+  | ({ readonly damage: CorruptObjectError | RatchetLostError } & {
+      readonly [Fact in keyof (Origin & Sizes)]?: undefined;
+    })
+);
 
 export interface ListOptions extends CallOptions {
   /** Number of keys in one request, from 1 to 1000. @default 100 */
@@ -236,9 +244,6 @@ export interface SettleOptions extends CallOptions {
   /** The key that was written. Only a write of another process needs it. */
   readonly key?: string;
 }
-
-/** The result of an `update`: a body, or a body with headers. Other headers stay as they were. */
-export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array } & Headers);
 
 const DEFAULTS: Omit<Complete, 'client' | 'bucket'> = {
   prefix: '',
@@ -284,6 +289,11 @@ export function withDefaults(options: FencedS3Options): Complete {
   if (typeof client?.send !== 'function') fail('client must be an S3Client of @aws-sdk/client-s3');
   if (typeof bucket !== 'string' || bucket === '')
     fail("bucket must be the bucket's name, a non-empty string");
+  // The suffix is reserved: no bucket has such a name.
+  if (bucket.endsWith('.mrap'))
+    fail(
+      `bucket must be one bucket: a Multi-Region Access Point leads to several, and each checks conditions for itself bucket=${bucket}`,
+    );
   if (layout !== 'gzip' && layout !== 'plain')
     fail(`layout must be 'gzip' or 'plain' value=${shown(layout)}`);
   if (prefix !== '') checkKeyText(prefix, '');

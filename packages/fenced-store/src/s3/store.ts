@@ -156,6 +156,7 @@ export class FencedS3 {
    *
    * @throws {StaleTokenError} if a higher token has been seen. If it was seen at once, `edit` is
    *   not called.
+   * @throws {InvalidArgumentError} if `edit` returns no body, or a field that is no header.
    * @throws {ConflictError} if other writes were quicker each time. Nothing was written.
    * @throws {OutcomeUnknownError} if a reply was lost, and reading back did not decide.
    */
@@ -284,7 +285,8 @@ export class FencedS3 {
   /**
    * Lists the keys that begin with `prefix` and have a value, with token and sizes, in the order of
    * their UTF-8 bytes. Costs one request a page and one a key. Values that are written during the
-   * listing may be missing.
+   * listing may be missing. An object that was copied, damaged or restored is listed with its
+   * `damage`, and the listing goes on.
    */
   async *list(prefix = '', options: ListOptions = {}): AsyncGenerator<Listed, void, undefined> {
     checkCall(options);

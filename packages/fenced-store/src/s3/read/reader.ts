@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream';
+import { CorruptObjectError, RatchetLostError } from '../../core/errors.js';
 import { refuseStale } from '../../core/ratchet.js';
 import { collected, slice } from '../codec/pieces.js';
 import { tooLarge } from '../http/explain.js';
@@ -68,13 +69,22 @@ export class Reader {
     do {
       const page = await requests.list(prefix, { after, keysMax: pageSize }, signal);
       const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
-      const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
-        const object = await this.#objects.head(key, signal);
-        if (object?.stored.state !== 'live') return [];
-        return [{ key, ...originOf(object.stored), ...sizesOf(object) }];
-      });
+      const found = await forEachOf(keys, READS_AT_ONCE, (key) => this.#listed(key, signal));
       yield* found.flat();
       after = page.next;
     } while (after !== undefined);
+  }
+
+  /** Damage of one object is a fact about that object, so it does not end the listing. */
+  async #listed(key: string, signal?: AbortSignal): Promise<readonly Listed[]> {
+    try {
+      const object = await this.#objects.head(key, signal);
+      if (object?.stored.state !== 'live') return [];
+      return [{ key, ...originOf(object.stored), ...sizesOf(object) }];
+    } catch (error) {
+      if (error instanceof CorruptObjectError || error instanceof RatchetLostError)
+        return [{ key, damage: error }];
+      throw error;
+    }
   }
 }

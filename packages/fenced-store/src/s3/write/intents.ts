@@ -4,11 +4,12 @@ import {
   VersionMismatchError,
 } from '../../core/errors.js';
 import type { Layout, Stored } from '../../core/stored.js';
-import { bodyBytes, checkHeaders, type Headers } from '../arguments.js';
+import { checkHeaders, type Headers } from '../arguments.js';
 import { encode, encodingFor } from '../codec/encode.js';
+import { type Edit, partsOf } from '../edit.js';
 import { TOMBSTONE } from '../http/put.js';
 import type { ObjectHead, OpenObject, WholeObject } from '../http/requests.js';
-import type { Current, Edit } from '../options.js';
+import type { Current } from '../options.js';
 import { checkLayout } from '../probe/prober.js';
 import { bodyBytesOf, contentOf, salvaged, storedStream } from '../read/content.js';
 import { currentOf } from '../read/current.js';
@@ -73,15 +74,8 @@ export class WriteIntents {
       read: (call) => this.#whole(call),
       encode: async (call, { object }) => {
         const current = await currentOf(call.key, object);
-        const edited = await edit(current);
-        const { body, ...given } =
-          typeof edited === 'string' || edited instanceof Uint8Array
-            ? { body: edited }
-            : { ...edited };
-        const headers = checkHeaders(given);
-        const bytes = bodyBytes(body);
-        const replaced = current && object;
-        return this.#replacing(call, replaced, bytes, headers);
+        const { body, ...given } = partsOf(await edit(current));
+        return this.#replacing(call, current && object, body, checkHeaders(given));
       },
     };
   }
