@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { S3Client } from '@aws-sdk/client-s3';
 import { InvalidArgumentError } from '@fenced/store';
@@ -6,13 +7,14 @@ import { FencedS3, type FencedS3Options } from '@fenced/store/s3';
 import { expect, test } from 'vitest';
 import { type Answer, type Asked, inMemory, ScriptedServer } from './harness/s3-servers.js';
 
+const docs = readFileSync(new URL('../../docs/s3-servers.md', import.meta.url), 'utf8');
 const credentials = { accessKeyId: 'key', secretAccessKey: 'secret' };
 const MIB5 = 5 * 2 ** 20;
 const OWNER = '111122223333';
 const RETAIN_UNTIL_MS = 4_102_444_800_000;
 
-/** Starts a server like `inMemory`, which also has tags and listings. */
-async function start(): Promise<ScriptedServer> {
+/** Starts a server like `inMemory`, which also has listings, and tags on each object. */
+async function start({ tags = true } = {}): Promise<ScriptedServer> {
   const objects = inMemory({});
   return ScriptedServer.start(async (asked: Asked): Promise<Answer> => {
     const { method, path, headers } = asked;
@@ -28,7 +30,7 @@ async function start(): Promise<ScriptedServer> {
       };
     const answer = await objects(asked);
     const isRead = (method === 'GET' || method === 'HEAD') && answer.status === 200;
-    if (!isRead || headers.range !== undefined) return answer;
+    if (!tags || !isRead || headers.range !== undefined) return answer;
     return { ...answer, headers: { ...answer.headers, 'x-amz-tagging-count': '1' } };
   });
 }
@@ -136,6 +138,56 @@ test.each([
     expect(sent(server.asked, `${name}-aws-kms-key-id`)).toEqual(whereItBegins(keyId));
   },
 );
+
+/** Dollars for a million requests. */
+function dollars(operation: string): number {
+  return /^(Get|Head)/.test(operation) ? 0.4 : 5;
+}
+
+/** The table of docs/s3-servers.md that says what each call costs. */
+const COSTS = [
+  ...docs
+    .slice(docs.indexOf('## What each call costs'))
+    .matchAll(/^\| (.*) \| (\d.*) \| ([\d.]+) \$ \|$/gm),
+].map(([, ...cells]) => cells);
+
+test('each call sends the requests that docs/s3-servers.md counts', async () => {
+  await using server = await start({ tags: false });
+  const mebibytes = (count: number) => () => Readable.from([randomBytes(count * 2 ** 20)]);
+  const prober = storeOf(server, {});
+  await prober.probe();
+  await prober.put('large', mebibytes(15), { token: 1 });
+  const store = storeOf(server, {});
+  const measured: string[][] = [];
+  const count = async (name: string, call: () => Promise<unknown>): Promise<void> => {
+    server.asked.length = 0;
+    await call();
+    const operations = Map.groupBy(server.asked.map(operationOf), (operation) => operation);
+    const texts = [...operations].map(([operation, { length }]) => `${length} ${operation}`);
+    const costs = [...operations].map(([operation, { length }]) => dollars(operation) * length);
+    const sum = costs.reduce((left, right) => left + right);
+    measured.push([name, texts.join(', '), sum.toFixed(2)]);
+  };
+  await count('the first write of a process', () => store.put('k', 'x', { token: 1 }));
+  await count('`put` of a key that the process wrote or read', () =>
+    store.put('k', 'x', { token: 1 }),
+  );
+  await count('`put` of another key', () => store.put('l', 'x', { token: 1 }));
+  await count('`put` of a stream, stored in 4 parts', () =>
+    store.put('large', mebibytes(15), { token: 1 }),
+  );
+  await count('`update`', () => store.update('l', { token: 1 }, () => 'y'));
+  await count('`get`, `getStream`', () => store.get('k'));
+  await count('`stat`, `highest`', () => store.stat('k'));
+  await count('`claim` under a higher token', () => store.claim('k', { token: 2 }));
+  await count('`claim` under the same token', () => store.claim('k', { token: 2 }));
+  await count('`claimAndGet` under a higher token', () => store.claimAndGet('k', { token: 3 }));
+  await count('`delete` of a key that the process wrote or read', () =>
+    store.delete('k', { token: 3 }),
+  );
+  await count('`list` of one key', () => Array.fromAsync(store.list()));
+  expect(measured).toEqual(COSTS);
+});
 
 test('the verdict of a probe counts for one kind of encryption, because ETags depend on it', async () => {
   await using server = await start();
