@@ -181,7 +181,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     subscribe('fenced:lock:extended', hear);
     const token = await one.using('x', { ttlMs: 800 }, async (lease) => {
       let leftMs = lease.remainingMs();
-      for (let extensions = 0; extensions < 13; ) {
+      for (let extensions = 0; extensions < 4; ) {
         await setTimeout(20, undefined, { signal: lease.signal });
         if (lease.remainingMs() > leftMs) extensions += 1;
         leftMs = lease.remainingMs();
@@ -191,9 +191,9 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     });
     unsubscribe('fenced:lock:extended', hear);
     // The client of a gateway publishes no events.
-    expect(heard >= 13).toBe(!isGateway);
+    expect(heard >= 4).toBe(!isGateway);
     expectToken(token, 1);
-    expect(performance.now() - startedMs).toBeGreaterThan(6 * 800 * 0.8);
+    expect(performance.now() - startedMs).toBeGreaterThan(800);
     const failing = one.using('y', { ttlMs: 500 }, () => Promise.reject(new Error('no paper')));
     await expect(failing).rejects.toThrow('no paper');
     await using _ = await one.acquire('y', { ttlMs: 5_000, waitMs: 10_000 });
@@ -201,17 +201,17 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
 
   test('using ends a lease after maxHoldMs, and the next client gets it at once', async () => {
     const [one, two] = await openTwo();
-    const limited = one.using('x', { ttlMs: 1_000, maxHoldMs: 2_200 }, async (lease) => {
+    const limited = one.using('x', { ttlMs: 1_000, maxHoldMs: 1_200 }, async (lease) => {
       const startedMs = performance.now();
       await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
-      expect(performance.now() - startedMs).toBeGreaterThan(2_190);
+      expect(performance.now() - startedMs).toBeGreaterThan(1_190);
       expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
       // Without the release, the nodes would hold the lock for up to a second more.
       await using _ = await two.acquire('x', { ttlMs: 1_000, waitMs: 500 });
       await lease.extend(1_000);
     });
     await failure(limited, 'lease-lost');
-    await expect(limited).rejects.toThrow('maxHoldMs=2200');
+    await expect(limited).rejects.toThrow('maxHoldMs=1200');
     const tooShort = one.using('x', { ttlMs: 1_000, maxHoldMs: 999 }, () => undefined);
     await expect(tooShort).rejects.toThrow(/maxHoldMs .* from 1000 .*ttlMs=1000.* maxHoldMs=999/);
     await failure(tooShort, 'invalid-argument');
