@@ -11,20 +11,12 @@ import {
   moveStateOf,
   type SealedLeases,
 } from '../core/move.js';
-import type { ResolvedOptions } from '../core/options.js';
 import { consistentQuorum, majorityOf, type Voter } from '../core/quorum.js';
 import { findTwins, type Inspection, type Promised } from '../core/readmission.js';
 import type { RedisNode } from '../redis/node.js';
 import type { LeasesReply, SealReply } from '../redis/replies.js';
 import { inTime, type Runtime } from '../runtime/runtime.js';
-import { type Arrival, RETRY_MS, ReadmissionRound } from './readmission-round.js';
-
-/** The nodes of one lock service: the same servers under another key prefix are another set. */
-export interface NodeSet {
-  /** Sorted by name. */
-  readonly nodes: readonly RedisNode[];
-  readonly options: ResolvedOptions;
-}
+import { type Arrival, type NodeSet, RETRY_MS, ReadmissionRound } from './readmission-round.js';
 
 /**
  * The state of a move to the next node set. `JSON.stringify` writes tokens as decimal strings.

@@ -2,9 +2,9 @@ import { majorityOf } from '../core/quorum.js';
 import type { Runtime } from '../runtime/runtime.js';
 import {
   type Force,
+  type NodeSet,
   RETRY_MS,
   ReadmissionRound,
-  type ReadmittedSet,
   type RoundOutcome,
 } from './readmission-round.js';
 
@@ -24,14 +24,14 @@ export type ReadmitResult =
  * time, in the background. Never rejects.
  */
 export class Readmissions {
-  readonly #set: ReadmittedSet;
+  readonly #set: NodeSet;
   readonly #runtime: Runtime;
   #round: Promise<RoundOutcome> | null = null;
   #cancelNext: (() => void) | null = null;
   #last: RoundOutcome | null = null;
   #isClosed = false;
 
-  constructor(set: ReadmittedSet, runtime: Runtime) {
+  constructor(set: NodeSet, runtime: Runtime) {
     this.#set = set;
     this.#runtime = runtime;
   }

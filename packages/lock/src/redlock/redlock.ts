@@ -11,8 +11,8 @@ import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { checkMoveOptions, MovableService, type MoveOptions } from './movable-service.js';
 import type { MoveStatus } from './move.js';
-import { NodeGroup } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
+import { openNodeSet } from './node-set.js';
 import { type ReadmitResult, resultOf } from './readmission.js';
 import { statusOf } from './status.js';
 
@@ -153,7 +153,7 @@ function serviceOf(
       `the next set needs a key prefix that was never used, not that of a set before it keyPrefix=${keyPrefix}`,
     );
   }
-  const parts = new NodeGroup(nodes, options, runtime).service(options);
+  const parts = openNodeSet(nodes, options, runtime);
   if (!next) return new MovableService(parts, null, runtime);
   checkFields('next', next, ['nodes', 'keyPrefix', 'next']);
   // Without `firstToken`: the tokens of the next set continue those of the present one.
