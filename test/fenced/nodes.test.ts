@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { Redlock } from '@fenced/lock';
+import { Redlock, type RedlockConfig } from '@fenced/lock';
 import { type LocalRedisService, startLocalRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -36,11 +36,12 @@ function connect(at: number): Redis {
   return client;
 }
 
-function lock(): Redlock {
-  const nodesOf = (servers: readonly number[]) =>
-    servers.map((at) => ({ name: `n${at}`, client: connect(at) }));
+const nodesOf = (servers: readonly number[]) =>
+  servers.map((at) => ({ name: `n${at}`, client: connect(at) }));
+
+function lock(settings: Partial<RedlockConfig> = {}): Redlock {
   const next = { nodes: nodesOf(NEXT), keyPrefix: `${prefix}next:` };
-  return new Redlock({ nodes: nodesOf(PRESENT), keyPrefix: prefix, next });
+  return new Redlock({ nodes: nodesOf(PRESENT), keyPrefix: prefix, next, ...settings });
 }
 
 function nodes(action: string, ...more: string[]) {
@@ -107,6 +108,15 @@ test('apply refuses a next set of which a node is silent, and changes nothing', 
   }
   await service.nodes[4]?.wake();
   await (await client.acquire('x', { ttlMs: 1_000 })).release();
+  await client.close();
+});
+
+test('the next nodes grant leases as long as the present ones did', async () => {
+  const client = lock({ maxTtlMs: 120_000 });
+  const lease = await client.acquire('x', { ttlMs: 120_000 });
+  expect((await nodes('apply').ended).code).toBe(0);
+  await lease.extend(120_000);
+  await (await client.acquire('y', { ttlMs: 120_000 })).release();
   await client.close();
 });
 

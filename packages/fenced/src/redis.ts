@@ -34,7 +34,8 @@ export const REDIS_USAGE = `  --redis NAME=URL   one node, such as a=redis://10.
   --durable NAME     this node loses nothing that it acknowledged (appendfsync
                      always); repeatable
   --key-prefix P     the keyPrefix of your programs ({fenced}:)
-  --max-ttl-ms N     the maxTtlMs of your programs (60000)`;
+  --max-ttl-ms N     the longest lease that this command may take (60000).
+                     Nodes keep the limit that they have`;
 
 /**
  * The connection error of each node, by its name. Requests only report that there is no connection.

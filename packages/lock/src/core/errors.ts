@@ -15,8 +15,8 @@ import { errorJson } from './json.js';
  *   The message has both sides. The caller must configure all clients alike.
  * - `wrong-version`: a majority is impossible, because nodes were set up with another storage
  *   version. The caller must run versions that work together: docs/storage-versions.md.
- * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set
- *   `maxTtlMs` alike everywhere.
+ * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or an
+ *   operator must change the limit of the nodes.
  * - `memory-full`: the memory of the nodes is full. They recover by themselves when old names may
  *   be forgotten. The caller may try again; an operator must give them more memory, or lower
  *   `fenceTtlMs`.

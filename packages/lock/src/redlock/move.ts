@@ -9,6 +9,7 @@ import {
   type MoveView,
   mergeLeases,
   moveStateOf,
+  type Sealed,
   type SealedLeases,
 } from '../core/move.js';
 import { consistentQuorum, majorityOf, type Voter } from '../core/quorum.js';
@@ -167,7 +168,7 @@ export class Move {
   async #seal(
     views: readonly MoveView[],
     isBegun: boolean,
-  ): Promise<MoveStatus | { seals: readonly Promised[]; list: string; isContested: boolean }> {
+  ): Promise<MoveStatus | { seals: readonly Sealed[]; list: string; isContested: boolean }> {
     const { nodes } = this.#present;
     const names = this.#next.nodes.map(({ name }) => name);
     const replies: SealReply[] = [];
@@ -218,7 +219,7 @@ export class Move {
   /** Carries the leases to the inspected nodes of the next set, if it is known which are valid. */
   async #arrive(
     seen: readonly (Inspection | null)[],
-    { floor, longestMs, isComplete }: Evidence,
+    { floor, longestMs, isComplete, maxTtlMs }: Evidence,
     sealed: readonly SealedLeases[],
   ): ReturnType<Arrival> {
     if (!seen.every((one) => one?.voting || one?.awaits)) return null;
@@ -226,7 +227,7 @@ export class Move {
     const deciding = isComplete && isUntouched(seen) ? decidingLeases(sealed, total) : null;
     // Otherwise, nothing is carried: a lease may have ended in the next set already.
     if (deciding && !(await this.#carry(seen, mergeLeases(deciding, total)))) return null;
-    return { floor, longestMs, isCertain: deciding !== null };
+    return { floor, longestMs, isCertain: deciding !== null, maxTtlMs };
   }
 
   async #carry(

@@ -7,6 +7,7 @@ import {
   type Gathering,
   type Inspection,
   isSeenAgain,
+  limitIn,
   type Promised,
   planGathering,
   planReadmission,
@@ -215,6 +216,7 @@ export class ReadmissionRound {
     readmission: Readmission,
     moved: Seed['moved'] | null,
   ): Promise<void> {
+    const maxTtlMs = limitIn(seen) ?? moved?.maxTtlMs ?? this.#set.options.firstMaxTtlMs;
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
       const nomination = nominations.find((one) => one.index === index);
@@ -224,7 +226,8 @@ export class ReadmissionRound {
         ? movedWaitMsOf(moved, readmission)
         : recoveryWaitMsOf(node, inspection, readmission);
       const recoveryWaitMs = isForced ? 0 : waitMs;
-      return node.admit(inspection, nomination.generation, readmission, recoveryWaitMs);
+      const admission = { ...readmission, maxTtlMs, recoveryWaitMs };
+      return node.admit(inspection, nomination.generation, admission);
     });
     for (const { index, generation } of nominations) {
       const node = this.#node(index).name;
