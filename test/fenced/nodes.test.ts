@@ -44,6 +44,17 @@ function lock(settings: Partial<RedlockConfig> = {}): Redlock {
   return new Redlock({ nodes: nodesOf(PRESENT), keyPrefix: prefix, next, ...settings });
 }
 
+const has = async (redis: Redis, key: string, field: string): Promise<boolean> =>
+  (await redis.hexists(`${key}node`, field)) === 1;
+
+/** Waits until a node of the next set knows that it waits for a move, or votes. */
+async function announced(): Promise<void> {
+  for (const at of NEXT) {
+    const client = connect(at);
+    await until(() => has(client, `${prefix}next:`, 'awaits'));
+  }
+}
+
 function nodes(action: string, ...more: string[]) {
   const args = [
     ...PRESENT.flatMap((at) => ['--redis', url(at)]),
@@ -65,15 +76,14 @@ test('plan, apply and status report the node set that has the locks; another app
   const client = lock();
   const lease = await client.acquire('x', { ttlMs: 30_000 });
   await client.readmit();
+  await announced();
   const plan = await nodes('plan').ended;
   expect(plan).toMatchObject({ code: 0, out: expect.stringContaining('move: not-begun') });
   expect(plan.out).toContain(' 30000 ms if nodes restart');
   const admin = connect(0);
   const other = connect(3);
-  const has = async (redis: Redis, key: string, field: string): Promise<boolean> =>
-    (await redis.hexists(`${key}node`, field)) === 1;
   for (const step of [
-    () => has(other, `${prefix}next:`, 'awaits'),
+    () => has(other, `${prefix}next:`, 'previous_set'),
     () => has(admin, prefix, 'next_set'),
   ]) {
     const { child, ended } = nodes('apply');
@@ -114,9 +124,38 @@ test('apply refuses a next set of which a node is silent, and changes nothing', 
 test('the next nodes grant leases as long as the present ones did', async () => {
   const client = lock({ maxTtlMs: 120_000 });
   const lease = await client.acquire('x', { ttlMs: 120_000 });
+  await announced();
   expect((await nodes('apply').ended).code).toBe(0);
   await lease.extend(120_000);
   await (await client.acquire('y', { ttlMs: 120_000 })).release();
+  await client.close();
+});
+
+test('a program with the next set alone gets no lock before the move', async () => {
+  const client = lock();
+  const lease = await client.acquire('x', { ttlMs: 20_000 });
+  await announced();
+  const early = new Redlock({ nodes: nodesOf(NEXT), keyPrefix: `${prefix}next:` });
+  await expect(early.acquire('x', { ttlMs: 1_000 })).rejects.toMatchObject({ code: 'no-quorum' });
+  expect(await nodes('apply').ended).toMatchObject({ code: 0 });
+  await expect(early.acquire('x', { ttlMs: 1_000 })).rejects.toMatchObject({ code: 'held' });
+  expect(await lease.release()).toBe('released');
+  await early.close();
+  await client.close();
+});
+
+test('a wrong letter in the next key prefix moves nothing', async () => {
+  const client = lock();
+  await (await client.acquire('x', { ttlMs: 1_000 })).release();
+  await announced();
+  for (const action of ['plan', 'apply']) {
+    expect(await nodes(action, '--next-key-prefix', `${prefix}nxet:`).ended).toMatchObject({
+      code: 1,
+      out: expect.stringContaining('no program has announced this next set'),
+    });
+  }
+  expect(await connect(3).exists(`${prefix}nxet:node`)).toBe(0);
+  expect(await nodes('apply').ended).toMatchObject({ code: 0 });
   await client.close();
 });
 
@@ -129,9 +168,10 @@ test('apply goes on when a node of the next set loses its data and comes back', 
   const client = lock();
   await (await client.acquire('x', { ttlMs: 1_000 })).release();
   const [, , , restarting] = service.nodes;
-  const other = connect(3);
+  await announced();
+  const admin = connect(0);
   const { ended } = nodes('apply');
-  await until(async () => (await other.hexists(`${prefix}next:node`, 'awaits')) === 1);
+  await until(() => has(admin, prefix, 'next_set'));
   await restarting?.kill();
   await restarting?.start();
   expect(await ended).toMatchObject({ code: 0, out: expect.stringContaining('move: done') });

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import type { MoveStatus, NodeStatus, Redlock } from '@fenced/lock';
+import type { MoveStatus, NodeStatus, NoVoteReason, Redlock } from '@fenced/lock';
 import { type Command, print, printJson, UsageError, understood } from '../command.js';
 import {
   nextOptions,
@@ -18,7 +18,7 @@ const WAIT_MS = 120_000;
 export const nodes: Command = {
   summary: 'moves a lock to other nodes while clients run',
   usage: `fenced nodes plan|status|apply --redis NAME=URL … --next NAME=URL …
-             --next-key-prefix P [--force]
+             --next-key-prefix P [--force] [--unannounced]
 
 plan     shows both node sets and what apply would do; changes nothing
 status   shows how far the move is; changes nothing
@@ -33,6 +33,9 @@ ${REDIS_USAGE}
   --force            you confirm that present nodes without an answer are gone
                      for good. If this is wrong, two clients may hold one lock,
                      and the order of tokens depends on the nodes' clocks
+  --unannounced      you confirm that no program that uses this lock runs.
+                     Without it, plan and apply refuse a next set that no program
+                     has announced. Programs announce it when they first lock
   --wait-ms N        apply gives up after this time (${WAIT_MS}); run it again
   --json             print one JSON document
 
@@ -46,6 +49,7 @@ Exit codes:
       ...redisOptions,
       ...nextOptions,
       force: { type: 'boolean' },
+      unannounced: { type: 'boolean' },
       json: { type: 'boolean' },
       'wait-ms': { type: 'string' },
     } as const;
@@ -61,14 +65,13 @@ Exit codes:
     if (values['next-key-prefix'] === undefined) {
       throw new UsageError('name the next set: --next NAME=URL for each, and --next-key-prefix P');
     }
-    const { force = false, json = false } = values;
+    const { force = false, unannounced = false, json = false } = values;
     const act = async (redlock: Redlock): Promise<number> => {
       const seen =
-        action === 'apply'
-          ? await apply(redlock, force, waitMs, !json)
-          : await redlock.moveStatus();
+        action === 'status' ? await redlock.moveStatus() : await planned(redlock, unannounced);
+      const mayMove = action === 'apply' && seen.state !== 'refused';
+      const move = mayMove ? await apply(redlock, force, waitMs, !json) : seen;
       const [present, next] = [await redlock.presentStatus(), await redlock.nextStatus()];
-      const move = action === 'plan' ? planned(seen, present, next) : seen;
       if (json) printJson({ ...move, present, next });
       else show(action, move, present, next);
       return exitCode(action, move.state);
@@ -99,23 +102,29 @@ async function apply(
 }
 
 /**
- * The state of a move, or `refused` if `apply` would refuse the move in the present state of the
- * nodes.
+ * The state of a move, or `refused` if it must not begin in the present state of the nodes.
+ *
+ * A next set that no program has announced is most likely mistyped. The locks would move to where
+ * no program looks. A majority of announced nodes suffices, because the others may have lost their
+ * data since.
  */
-function planned(
-  move: MoveStatus,
-  present: readonly NodeStatus[],
-  next: readonly NodeStatus[],
-): MoveStatus {
+async function planned(redlock: Redlock, unannounced: boolean): Promise<MoveStatus> {
+  const move = await redlock.moveStatus();
   if (move.state !== 'not-begun') return move;
   const refused = (reason: string): MoveStatus => ({ ...move, state: 'refused', reason });
+  const [present, next] = [await redlock.presentStatus(), await redlock.nextStatus()];
   if (next.some(({ reachable }) => !reachable)) {
     return refused('every node of the next set must answer');
   }
-  const voters = present.filter((node) => node.reachable && node.noVote === null);
-  return voters.length > present.length / 2
-    ? move
-    : refused('no majority of the present set votes: see fenced status');
+  const isMost = (nodes: readonly NodeStatus[], noVote: NoVoteReason | null): boolean =>
+    nodes.filter((one) => one.reachable && one.noVote === noVote).length > nodes.length / 2;
+  if (!isMost(present, null)) {
+    return refused('no majority of the present set votes: see fenced status');
+  }
+  if (unannounced || isMost(next, 'awaits-move')) return move;
+  return refused(
+    'no program has announced this next set: compare its nodes and its key prefix with your programs, which announce it when they first lock',
+  );
 }
 
 function show(

@@ -51,6 +51,9 @@ const LEASES_PER_CARRY = 100;
  */
 const LOOK_MORE_MS = 50;
 
+/** Maximum number of times that the next set is prepared, if a node changes meanwhile. */
+const PREPARES_MAX = 3;
+
 type Reply = { readonly answer: string };
 
 /** The nodes of each set that have answered. */
@@ -88,6 +91,35 @@ export class Move {
     return this.#stateOf(await this.#see(isQuick));
   }
 
+  /**
+   * PREPARE before the move: the nodes of the next set do not start it by themselves from now on.
+   * So a program that knows the next set alone gets no lock too early, and an operator can tell
+   * that programs know this set. It prepares no node if the next set may have voted before, or if
+   * the present set does not vote. A repeated or late PREPARE changes nothing. Never rejects.
+   *
+   * @returns true if no node needs another announcement, as long as it keeps its data
+   */
+  async announce(): Promise<boolean> {
+    const { nodes } = this.#next;
+    const seen = await Promise.all(nodes.map((node) => node.status()));
+    const reports = seen.map((reply) => (reply.answer === 'status' ? reply : null));
+    const hasVoted = reports.some((one) => one && (one.generation > 0 || one.nextSet !== null));
+    const fresh = nodes.filter((_, at) => reports[at] && reports[at].awaits === null);
+    if (hasVoted || fresh.length === 0) return hasVoted || !reports.includes(null);
+    const inspections = await Promise.all(fresh.map((node) => node.inspect()));
+    // The present set still votes after the inspection, so the next one had not voted before it.
+    if (!isVoting((await this.#see(false)).present, this.#present)) return false;
+    const previous = textOf(this.#present);
+    const preparing = fresh.map((node, at) => {
+      const inspection = inspections[at];
+      return inspection?.answer === 'inspected' && inspection.generation === 0
+        ? node.prepare(inspection, true, previous)
+        : null;
+    });
+    const replies = await Promise.all(preparing);
+    return !reports.includes(null) && replies.every((one) => one?.answer === 'prepared');
+  }
+
   /** Takes all steps that are possible now. Never rejects. */
   async run({ mayBegin, isForced = false }: MoveOptions): Promise<MoveStatus> {
     const views = await this.#see(!mayBegin);
@@ -118,7 +150,10 @@ export class Move {
    * @returns the obstacle; or `hasVoted`. It is true if the move has admitted a node before, and a
    * node may have forgotten its votes since. Then the usual readmission goes on, without the move
    */
-  async #prepare(isBegun: boolean): Promise<MoveStatus | { readonly hasVoted: boolean }> {
+  async #prepare(
+    isBegun: boolean,
+    triesLeft = PREPARES_MAX - 1,
+  ): Promise<MoveStatus | { readonly hasVoted: boolean }> {
     const { nodes } = this.#next;
     const refuse = async (why: string): Promise<MoveStatus> => {
       // Another process may have begun the move meanwhile.
@@ -155,6 +190,9 @@ export class Move {
     const isReady = ({ answer }: Reply): boolean =>
       answer === 'prepared' || (isBegun && answer === 'voting');
     if (replies.every(isReady)) return { hasVoted: false };
+    // An announcement may have been faster. It begins an incarnation that waits already.
+    const hasChanged = replies.some(({ answer }) => answer === 'changed');
+    if (hasChanged && triesLeft > 0) return this.#prepare(isBegun, triesLeft - 1);
     return refuse(`every node of the next set must wait for the move: ${listed(nodes, replies)}`);
   }
 

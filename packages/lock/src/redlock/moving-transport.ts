@@ -10,6 +10,7 @@ import type {
   Waiter,
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import { Announcements } from './announcements.js';
 import type { Move, MoveStatus } from './move.js';
 import type { RedlockTransport } from './redlock-transport.js';
 
@@ -40,6 +41,7 @@ export class MovingTransport implements LockTransport {
   readonly #present: RedlockTransport;
   readonly #move: Move;
   readonly #runtime: Runtime;
+  readonly #announcements: Announcements;
   #isMoved = false;
   #round: Promise<MoveStatus> | null = null;
   #last: MoveStatus | null = null;
@@ -54,6 +56,7 @@ export class MovingTransport implements LockTransport {
     this.next = next;
     this.#move = move;
     this.#runtime = runtime;
+    this.#announcements = new Announcements(move, runtime);
     present.nodes.onSealed = (resources, owner) => void this.#releaseInNext(resources, owner);
   }
 
@@ -97,11 +100,13 @@ export class MovingTransport implements LockTransport {
   }
 
   async close(): Promise<void> {
+    this.#announcements.end();
     await Promise.all([this.#present.close(), this.next.close()]);
   }
 
   /** Adapts a lease of the present set. After the move, its calls go to the next set. */
   followed(result: AcquisitionResult & { readonly ok: true }): AcquisitionResult {
+    this.#announcements.begin();
     const { handle } = result;
     const { resources, token, deadlineMs, owner } = handle;
     return {
@@ -228,7 +233,10 @@ export class MovingTransport implements LockTransport {
       this.#last = outcome;
       const forMs = outcome.state === 'begun' ? outcome.retryAfterMs : LOOK_AGAIN_MS;
       this.#lastUntilMs = this.#runtime.nowMs() + forMs;
-      if (outcome.state === 'done') this.#isMoved = true;
+      if (outcome.state === 'done') {
+        this.#isMoved = true;
+        this.#announcements.end();
+      }
       return outcome;
     });
     return this.#round;
