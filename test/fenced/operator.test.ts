@@ -344,6 +344,34 @@ describe('readmit', () => {
     expect(await redlock().readmit({ force: true })).toEqual({ ok: true });
   });
 
+  test('keeps the limit of the leases, unless it is asked to change it', async () => {
+    const programs = redlock({ maxTtlMs: 2 * TTL_MS });
+    const longest = async (lock: Redlock, ttlMs: number) =>
+      lock.acquire('x', { ttlMs }).then(
+        (lease) => lease.release(),
+        ({ code }) => code,
+      );
+    await longest(programs, 2 * TTL_MS);
+    for (const name of ['a', 'b', 'c']) {
+      expect((await fenced('readmit', '--force', '--node', name, ...options())).code).toBe(0);
+    }
+    expect(await longest(programs, 2 * TTL_MS)).toBe('released');
+    const limit = (ms: number) => fenced('readmit', '--max-ttl-ms', String(ms), ...options());
+    expect((await limit(TTL_MS)).code).toBe(0);
+    expect(await longest(programs, 2 * TTL_MS)).toBe('ttl-too-long');
+    expect((await limit(3 * TTL_MS)).code).toBe(0);
+    expect(await longest(redlock({ maxTtlMs: 3 * TTL_MS }), 3 * TTL_MS)).toBe('released');
+  });
+
+  test('by a program without a limit leaves nodes without memory that grant the leases of all others', async () => {
+    await acquireOnce(redlock());
+    await Promise.all(admin.map((node) => node.del(`${keyPrefix}node`, `${keyPrefix}node-before`)));
+    const run = ['run', '--lock', 'x', '--ttl', '10s', ...options(), '--', 'true'];
+    expect((await fenced(...run)).code).toBe(0);
+    const lease = await redlock({ maxTtlMs: 3 * TTL_MS }).acquire('y', { ttlMs: 3 * TTL_MS });
+    expect(await lease.release()).toBe('released');
+  });
+
   test('refuses the name of an unknown node', async () => {
     await expect(redlock().readmit({ node: 'z' })).rejects.toThrow(LockArgumentError);
     expect((await fenced('readmit', '--node', 'z', ...options())).code).toBe(64);

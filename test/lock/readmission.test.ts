@@ -201,8 +201,8 @@ test('a clock that goes back by an hour between INSPECT and ADMIT adds no wait o
   const seen = await look();
   await service.nodes[0].setClock(-3_600_000);
   const roster = [seen, { incarnation: '', generation: 0 }];
-  const readmission = { floor: 0n, roster, longestMs: LEASE_MS };
-  const reply = await node.admit(seen, 1, readmission, LEASE_MS);
+  const facts = { floor: 0n, roster, longestMs: LEASE_MS, maxTtlMs: LEASE_MS };
+  const reply = await node.admit(seen, 1, { ...facts, recoveryWaitMs: LEASE_MS });
   expect(reply).toEqual({ answer: 'too-early', leftMs: LEASE_MS });
 });
 
@@ -216,7 +216,8 @@ test('the recovery wait begins with the first ADMIT: before a majority has promi
   const startedAt = await seconds();
   await until(async () => (await seconds()) > startedAt);
   const roster = [seen, { incarnation: '', generation: 0 }];
-  const admit = () => node.admit(seen, 1, { floor: 0n, roster, longestMs: 0 }, 60_000);
+  const facts = { floor: 0n, roster, longestMs: 0, maxTtlMs: LEASE_MS };
+  const admit = () => node.admit(seen, 1, { ...facts, recoveryWaitMs: 60_000 });
   expect(await admit()).toEqual({ answer: 'too-early', leftMs: 60_000 });
   const askedAt = await seconds();
   await until(async () => (await seconds()) > askedAt);

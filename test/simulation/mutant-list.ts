@@ -386,8 +386,8 @@ export const mutants: readonly Mutant[] = [
       file: '/core/move.ts',
       replace: [
         [
-          'return { floor, longestMs: carriedMs(longestMs), isComplete };',
-          'return { floor: 0n, longestMs: carriedMs(longestMs), isComplete };',
+          'return { floor, longestMs: carriedMs(longestMs), isComplete, maxTtlMs };',
+          'return { floor: 0n, longestMs: carriedMs(longestMs), isComplete, maxTtlMs };',
         ],
       ],
     },

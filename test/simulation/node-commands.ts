@@ -198,6 +198,7 @@ const call = fc.oneof(
     .tuple(ownIncarnation, owner)
     .map((values) => ({ command: 'retire' as const, keys: [], values })),
   { weight: 2, arbitrary: admit },
+  ttl.map((ms) => ({ command: 'limit' as const, keys: [], values: [ms] })),
   nextSet.map((values) => ({ command: 'seal' as const, keys: [], values })),
   fc
     .tuple(ownIncarnation, fc.nat(1), fc.constantFrom('[p,[a]]', '[q,[a]]'), owner)

@@ -354,6 +354,7 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
     ...facts,
     field('longest') ?? '0',
     field('awaits') ?? '',
+    field('max_ttl') ?? '',
   ];
 };
 
@@ -441,6 +442,15 @@ const retire: Body = (model, [nodeKey], _, values, members) => {
   return ['retired'];
 };
 
+const limit: Body = (model, [nodeKey], _, [maxTtl = ''], members) => {
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
+  if (model.field(nodeKey, 'members') === undefined) return ['changed'];
+  model.writeThoughFull();
+  model.setFields(nodeKey, { max_ttl: maxTtl });
+  return ['limited'];
+};
+
 const seal: Body = (model, [nodeKey], _, values, members) => {
   const [nextSet = '', names = ''] = values;
   const field = (name: string): string | undefined => model.field(nodeKey, name);
@@ -453,7 +463,8 @@ const seal: Body = (model, [nodeKey], _, values, members) => {
     model.setFields(nodeKey, { members: members + SEALED, next_set: nextSet, names });
   }
   const voting = isSealedVoter(model, nodeKey) ? 1 : 0;
-  const facts = [field('generation') ?? '0', field('incarnation') ?? '', field('roster') ?? ''];
+  const others = ['incarnation', 'roster', 'max_ttl'].map((name) => field(name) ?? '');
+  const facts = [field('generation') ?? '0', ...others];
   return ['sealed', field('max') ?? '0', field('longest') ?? '0', voting, ...facts];
 };
 
@@ -552,7 +563,7 @@ const status: Body = (model, [nodeKey], _, __, members) => {
     ...[field('max') || '0', field('longest') || '0', String(waitedMs)],
     ...['Redis 7', model.role, 'noeviction', '0', String(nowMs)],
     ...[model.field(nodeKey, 'members') ?? '', field('name'), field('names'), '0', '0', 0],
-    ...[field('next_set'), field('awaits'), field('previous_set')],
+    ...[field('next_set'), field('awaits'), field('previous_set'), field('max_ttl')],
   ];
 };
 
@@ -567,6 +578,7 @@ const bodies: Readonly<Record<CommandName, Body>> = {
   promise,
   admit,
   retire,
+  limit,
   seal,
   prepare,
   leases,

@@ -164,6 +164,7 @@ export class FastNode implements Process {
       max,
       longestMs,
       awaits: null,
+      maxTtlMs: null,
     };
   }
 

@@ -1,21 +1,20 @@
 import { parseArgs } from 'node:util';
 import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
-import { clients, groups, leases, waiters } from './trials.ts';
+import { clients, leases, waiters } from './trials.ts';
 
-const USAGE = `npm run sizes -- [--leases N] [--waiters N] [--clients N] [--groups N]
+const USAGE = `npm run sizes -- [--leases N] [--waiters N] [--clients N]
 
 Tries large numbers once, each on new real nodes, and prints what they cost as JSON lines.
 
   --leases N    leases that one process holds at once
   --waiters N   waiters for one resource, in 10 processes
-  --clients N   clients with connections of their own, in one process
-  --groups N    groups of 3 nodes: processor time of a lock, beside that of single groups`;
+  --clients N   clients with connections of their own, in one process`;
 
-const TRIALS = { leases, waiters, clients, groups };
+const TRIALS = { leases, waiters, clients };
 const chosen = readCommandLine(USAGE, () => {
   const text = { type: 'string' } as const;
   const { values } = parseArgs({
-    options: { leases: text, waiters: text, clients: text, groups: text },
+    options: { leases: text, waiters: text, clients: text },
   });
   const entries = Object.entries(values) as [keyof typeof TRIALS, string][];
   if (entries.length === 0) throw new UsageError('name a trial');

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Lease, Redlock, RedlockGroups } from '@fenced/lock';
+import { type Lease, Redlock } from '@fenced/lock';
 import { startRedis, WorkerProcess } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { each, figure, heapBytesNow, nodesCpuMs, sum } from './figures.ts';
@@ -191,85 +191,6 @@ export async function clients(count: number): Promise<Figures> {
     nodeBytesEach: ((await world.nodeBytes()) - nodeBytes) / count,
   };
   await Promise.all(all.map((lock) => lock.close()));
-  return figures;
-}
-
-const [ROUNDS, CYCLES, VIRTUAL_SERVICES] = [5, 6_000, 64];
-
-/**
- * Measures the processor time of an acquisition with its release. The figures are medians of
- * rounds, in which the subjects take turns. The subjects are one `Redlock`, virtual services in one
- * group, virtual services in k groups, and k separate single groups at the same time. Each group
- * has the same number of callers.
- *
- * All nodes share this machine, and more busy nodes slow each other down. So k groups are compared
- * with k single groups.
- */
-export async function groups(count: number): Promise<Figures> {
-  await using world = await World.start(3 * count);
-  const { keyPrefix, admins } = world;
-  const nodes = world.nodes();
-  const group = (at: number) => nodes.slice(3 * at, 3 * at + 3);
-  const several = Object.fromEntries(
-    Array.from({ length: count }, (_, at) => [`g${at}`, group(at)]),
-  );
-  const first = (at: number): number => Math.ceil((VIRTUAL_SERVICES * at) / count);
-  const map = Object.fromEntries(
-    Array.from({ length: count }, (_, at) => [`g${at}`, `${first(at)}-${first(at + 1) - 1}`]),
-  );
-  const single = (at: number) =>
-    new RedlockGroups({
-      virtualServices: VIRTUAL_SERVICES,
-      groups: { g0: group(at) },
-      map: { g0: `0-${VIRTUAL_SERVICES - 1}` },
-      keyPrefix: `${keyPrefix}single:`,
-    });
-  const grown = new RedlockGroups({
-    virtualServices: VIRTUAL_SERVICES,
-    groups: several,
-    map,
-    keyPrefix: `${keyPrefix}several:`,
-  });
-  const apart = Array.from({ length: count }, (_, at) => single(at));
-  const subjects = {
-    plain: [new Redlock({ nodes: group(0), keyPrefix: `${keyPrefix}plain:` })],
-    one: apart.slice(0, 1),
-    several: Array.from(apart, () => grown),
-    apart,
-  };
-  const figures: Record<string, number> = {};
-  for (const [callers, unit] of [
-    [1, 'Alone'],
-    [AT_ONCE, 'AtOnce'],
-  ] as const) {
-    const rounds = new Map<string, number[]>();
-    for (let round = 0; round <= ROUNDS; round += 1) {
-      for (const [name, locks] of Object.entries(subjects)) {
-        const cycles = CYCLES * locks.length;
-        const before = await nodesCpuMs(admins);
-        const own = process.cpuUsage();
-        await each(cycles, callers * locks.length, async (at) => {
-          const lock = locks[at % locks.length];
-          await (await lock?.acquire(`r${at}`, { ttlMs: 30_000, waitMs: 10_000 }))?.release();
-        });
-        const { user, system } = process.cpuUsage(own);
-        const nodesMs = sum(await nodesCpuMs(admins)) - sum(before);
-        if (round === 0) continue;
-        rounds.set(`${name}NodesUs${unit}`, [
-          ...(rounds.get(`${name}NodesUs${unit}`) ?? []),
-          (1_000 * nodesMs) / cycles,
-        ]);
-        rounds.set(`${name}ClientUs${unit}`, [
-          ...(rounds.get(`${name}ClientUs${unit}`) ?? []),
-          (user + system) / cycles,
-        ]);
-      }
-    }
-    for (const [name, values] of rounds) {
-      figures[name] = values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
-    }
-  }
-  await Promise.all([...subjects.plain, grown, ...apart].map((lock) => lock.close()));
   return figures;
 }
 

@@ -1,10 +1,10 @@
-import { OURS, SUBJECTS } from './locks.ts';
+import { RECORDED_LOCKS, SUBJECTS } from './locks.ts';
 import type { LoggedRun, RecordedRun } from './record.ts';
 import { type Cell, sumOf, table, tally } from './table.ts';
 
 /** Says for each lock how much was recorded. */
 export function lockTable(runs: readonly RecordedRun[]): string {
-  const rows = OURS.map((subject): Cell[] => {
+  const rows = RECORDED_LOCKS.map((subject): Cell[] => {
     const its = runs.filter((run) => run.subject === subject);
     const exclusive = its.filter(({ exclusion }) => exclusion);
     const effective = its.flatMap(({ faults }) => Object.values(faults));

@@ -6,7 +6,7 @@ import { Random } from '../simulation/random.ts';
 import { limitDisk } from './disk.ts';
 import type { Fault, Make } from './fault.ts';
 import type { Operation } from './history.ts';
-import { NODES_PER_GROUP } from './locks.ts';
+import { NODES } from './locks.ts';
 import { MEMBER_FAULTS } from './member-faults.ts';
 import type { Node, World } from './world.ts';
 
@@ -62,7 +62,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await server.start('kept');
       return { target: name };
     },
-    // The locks move to another key prefix, or virtual services to another group.
+    // The locks move to another key prefix on the same servers.
     'node-move': (world, random) => moved(world, random, null),
     'node-move-resumed': (world, random) => moved(world, random, random.between(0, MOVE_MS_MAX)),
     // Before a node is sealed, a client starts that knows only the next set.
@@ -312,8 +312,7 @@ export async function makeFaults(
       const chosen = Object.entries(makes).filter(
         ([kind]) =>
           kinds.includes(kind) &&
-          (!kind.startsWith('node-move') || world.isMovable) &&
-          (kind !== 'client-mismatch' || world.canHaveStranger),
+          (!(kind.startsWith('node-move') || kind === 'client-mismatch') || world.isMovable),
       );
       if (chosen.length === 0) return;
       const [kind, make] = random.pick(chosen);
@@ -405,8 +404,8 @@ async function dropped(
 /** The nodes of one group, and one of them first. */
 function groupOf({ nodes }: World, random: Random): readonly [Node, Node, Node] {
   const chosen = random.below(nodes.length);
-  const from = chosen - (chosen % NODES_PER_GROUP);
-  const [a, b, c] = [...nodes.slice(chosen, from + NODES_PER_GROUP), ...nodes.slice(from, chosen)];
+  const from = chosen - (chosen % NODES);
+  const [a, b, c] = [...nodes.slice(chosen, from + NODES), ...nodes.slice(from, chosen)];
   if (!a || !b || !c) throw new Error('a group has three nodes');
   return [a, b, c];
 }

@@ -6,7 +6,7 @@ import {
   TcpProxy,
   type Upstream,
 } from '@fenced/testbed';
-import { hasGroups, NODES_PER_GROUP } from './locks.ts';
+import { NODES } from './locks.ts';
 
 /** A member of etcd or ZooKeeper, which can be stopped and killed. It keeps its data. */
 export interface Member extends Upstream {
@@ -49,7 +49,7 @@ export async function startLockServers(
     });
     return { ...nothing, members, programs: { zookeeper: program } };
   }
-  const count = (hasGroups(subject) ? 2 : 1) * NODES_PER_GROUP + 1;
+  const count = NODES + 1;
   const args = ['--repl-diskless-sync-delay', '0'];
   const options = { persistence: 'aof', hasMovableClock, args } as const;
   const { nodes, program } = parts.use(await startLocalRedis(count, options));

@@ -1,12 +1,5 @@
 import { FencedGateway } from '@fenced/client';
-import {
-  type Lease,
-  type NextSet,
-  Redlock,
-  type RedlockConfig,
-  RedlockGroups,
-  type RedlockGroupsConfig,
-} from '@fenced/lock';
+import { type Lease, type NextSet, Redlock, type RedlockConfig } from '@fenced/lock';
 import { type ElectionLock, Elector } from '@fenced/lock/election';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
@@ -34,14 +27,13 @@ export interface LockAddresses extends StoreAddresses {
 
 /** The moves of the locks to other nodes in a run. */
 export interface Moves {
-  /** Number of moves that are done. With groups: number of virtual services that have moved. */
+  /** Number of moves that are done. */
   readonly done: number;
   /** Number of further moves that the configuration of a client names. */
   readonly ahead: number;
 }
 
-export const NODES_PER_GROUP = 3;
-export const VIRTUAL_SERVICES = 8;
+export const NODES = 3;
 
 /** `fenceTtlMs` is short: nodes soon forget a resource that no client locks. */
 const TIMES = { maxTtlMs: TTL_MS, fenceTtlMs: 3 * TTL_MS };
@@ -54,20 +46,17 @@ export const MUTANTS: readonly string[] = mutants
 /** `PostgresLock` and the stores, on a primary whose standby may lack the last transactions. */
 export const ASYNCHRONOUS = 'postgres-async';
 
-/** `RedlockGroups`, whose virtual services move from one group of nodes to another. */
-const GROUPS = 'fenced-groups';
-
-/** A mutant that needs a `Redlock`: groups have a second defence against this fault. */
-const EARLY = 'the next set starts by itself';
-
 /** Our locks on other services: `EtcdLock`, `ZooKeeperLock` and `S3Lock`. */
 const OTHERS: readonly string[] = ['etcd', 'zookeeper', 's3'];
 
 /** The locks that must keep the rules. An unexpected error of theirs ends the run. */
-export const OURS: readonly string[] = ['fenced', GROUPS, 'postgres', 'gateway', ...OTHERS];
+export const OURS: readonly string[] = ['fenced', 'postgres', 'gateway', ...OTHERS];
+
+/** The locks whose runs the report has. `fenced-groups` was removed after its last run. */
+export const RECORDED_LOCKS: readonly string[] = OURS.toSpliced(1, 0, 'fenced-groups');
 
 /** Subjects that lock sets of resources. */
-export const SETS: readonly string[] = ['fenced', GROUPS, 'postgres', ...OTHERS];
+export const SETS: readonly string[] = ['fenced', 'postgres', ...OTHERS];
 
 /** A waiter of ZooKeeper that was killed delays the others by this time. */
 const SESSION_MS = 1_000;
@@ -100,12 +89,6 @@ export function hasVotes(subject: string): boolean {
 /** True if clients of the subject follow moves to other node sets. */
 export function isMovable(subject: string): boolean {
   return hasVotes(subject) && subject !== 'gateway';
-}
-
-/** True if the subject has virtual services, as all mutants of a move have except for `EARLY`. */
-export function hasGroups(subject: string): boolean {
-  const isOfMove = mutants.some(({ name, moves }) => name === subject && moves);
-  return subject === GROUPS || (isOfMove && subject !== EARLY);
 }
 
 /** Opens the lock service of a subject. The workload `election` campaigns for its locks. */
@@ -169,21 +152,19 @@ export async function openRedlock(
   subject: string,
   nodes: RedlockConfig['nodes'],
   moves: Moves,
-): Promise<Redlock | RedlockGroups> {
+): Promise<Redlock> {
   const Locks = await classesOf(subject);
-  return hasGroups(subject)
-    ? new Locks.RedlockGroups(groupsOf(nodes, moves))
-    : new Locks.Redlock({ ...chainOf(nodes, moves), ...TIMES });
+  return new Locks.Redlock({ ...chainOf(nodes, moves), ...TIMES });
 }
 
-type Classes = Pick<typeof import('@fenced/lock'), 'Redlock' | 'RedlockGroups'>;
+type Classes = Pick<typeof import('@fenced/lock'), 'Redlock'>;
 
 /** The classes of the mutant. A process runs at most one. */
 let mutated: Promise<Classes> | null = null;
 
-/** Returns the compiled classes; for a mutant, those of the sources with its change. */
+/** Returns the compiled class; for a mutant, that of the sources with its change. */
 async function classesOf(subject: string): Promise<Classes> {
-  if (!MUTANTS.includes(subject)) return { Redlock, RedlockGroups };
+  if (!MUTANTS.includes(subject)) return { Redlock };
   mutated ??= importMutant(subject);
   return mutated;
 }
@@ -203,18 +184,6 @@ function chainOf(
     (_, at): NextSet => ({ nodes, keyPrefix: `{fenced}${done + at || ''}:` }),
   );
   return sets.reduceRight((next, set) => ({ ...set, next }));
-}
-
-function groupsOf(nodes: RedlockConfig['nodes'], { done, ahead }: Moves): RedlockGroupsConfig {
-  const range = (from: number, to: number, group: string): Readonly<Record<string, string>> =>
-    from < to ? { [group]: `${from}-${to - 1}` } : {};
-  return {
-    virtualServices: VIRTUAL_SERVICES,
-    groups: { east: nodes.slice(0, NODES_PER_GROUP), west: nodes.slice(NODES_PER_GROUP) },
-    map: { ...range(0, done, 'west'), ...range(done, VIRTUAL_SERVICES, 'east') },
-    next: range(done, done + ahead, 'west'),
-    ...TIMES,
-  };
 }
 
 /** A lease, as all lock services return it. */

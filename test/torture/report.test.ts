@@ -11,7 +11,7 @@ import { describeOverlap, judgeExclusion } from './exclusion.ts';
 import { type Operation, sha256Of } from './history.ts';
 import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
-import { OURS } from './locks.ts';
+import { RECORDED_LOCKS } from './locks.ts';
 import { porcupine } from './porcupine.ts';
 import { readLog, readRuns, reportOf } from './report.ts';
 
@@ -42,7 +42,7 @@ test('each conviction has its unchanged file, and is of a negative control or ex
     expect(fromJsonLines(text)).toHaveLength(operations);
   }
   const convicted = runs.filter(({ verdict }) => verdict === 'violated');
-  const ours = convicted.filter(({ subject }) => OURS.includes(subject));
+  const ours = convicted.filter(({ subject }) => RECORDED_LOCKS.includes(subject));
   expect(ours.map(({ seed }) => seed)).toEqual(EXPLAINED);
   const page = readFileSync(join(folder, 'README.md'), 'utf8');
   for (const seed of EXPLAINED) expect(page).toContain(`seed ${seed} is convicted`);
@@ -80,7 +80,7 @@ test('no lock of ours had two holders while no fault may have caused it, and con
     exclusion ? { subject, ...exclusion } : [],
   );
   const violated = judged.filter(({ verdict }) => verdict === 'violated');
-  expect(violated.filter(({ subject }) => OURS.includes(subject))).toEqual([]);
+  expect(violated.filter(({ subject }) => RECORDED_LOCKS.includes(subject))).toEqual([]);
   expect(violated).not.toEqual([]);
   for (const { overlap, conviction } of violated) {
     const text = readFileSync(pathOf(conviction?.file ?? ''), 'utf8');

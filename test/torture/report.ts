@@ -4,7 +4,7 @@ import { mutants } from '../simulation/mutant-list.ts';
 import { exclusionTable, lockTable, unfinishedTable } from './coverage-tables.ts';
 import { FAULT_KINDS } from './faults.ts';
 import type { Operation } from './history.ts';
-import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
+import { MUTANTS, RECORDED_LOCKS, SUBJECTS } from './locks.ts';
 import type { JudgedChanges, LoggedRun, RecordedRun } from './record.ts';
 import { type Cell, sumOf, table, tally } from './table.ts';
 
@@ -47,8 +47,8 @@ export function readLog(folder: string): readonly LoggedRun[] {
 /** Returns the report's page with tables of what is recorded in its folder. */
 export function reportOf(folder: string): string {
   const runs = readRuns(folder);
-  const ours = runs.filter(({ subject }) => OURS.includes(subject));
-  const controls = runs.filter(({ subject }) => !OURS.includes(subject));
+  const ours = runs.filter(({ subject }) => RECORDED_LOCKS.includes(subject));
+  const controls = runs.filter(({ subject }) => !RECORDED_LOCKS.includes(subject));
   const tables: Readonly<Record<string, string>> = {
     machines: machineTable(runs),
     locks: lockTable(ours),
@@ -110,7 +110,9 @@ function machineTable(runs: readonly RecordedRun[]): string {
 }
 
 function runTable(runs: readonly RecordedRun[]): string {
-  const inOrder = runs.toSorted((a, b) => OURS.indexOf(a.subject) - OURS.indexOf(b.subject));
+  const inOrder = runs.toSorted(
+    (a, b) => RECORDED_LOCKS.indexOf(a.subject) - RECORDED_LOCKS.indexOf(b.subject),
+  );
   const groups = Map.groupBy(inOrder, ({ subject, workload }) => `${subject} ${workload}`);
   const rows = [...groups].map(([name, its]) => [...name.split(' '), ...figuresOf(its)]);
   const total = ['**all**', '', ...figuresOf(runs)];
@@ -161,12 +163,12 @@ function figuresOf(runs: readonly RecordedRun[]): Cell[] {
 function faultTable(ours: readonly RecordedRun[], controls: readonly RecordedRun[]): string {
   const count = (runs: readonly RecordedRun[], kind: string): number =>
     runs.reduce((sum, { faults }) => sum + (faults[kind] ?? 0), 0);
-  const bySubject = OURS.map((subject) => ours.filter((run) => run.subject === subject));
+  const bySubject = RECORDED_LOCKS.map((subject) => ours.filter((run) => run.subject === subject));
   const rows = FAULT_KINDS.map((kind) => [
     `\`${kind}\``,
     ...[...bySubject, controls].map((runs) => count(runs, kind)),
   ]);
-  return table(['fault', ...OURS, 'controls'], rows);
+  return table(['fault', ...RECORDED_LOCKS, 'controls'], rows);
 }
 
 const CONVICTED = ['seconds', 'operations', 'our judge', 'porcupine', 'shortest', 'violation'];

@@ -53,13 +53,13 @@ describe.each([
   });
 });
 
-test('tokens grow while virtual services move to another group of nodes', async () => {
+test('tokens grow while the locks move to another node set', async () => {
   const faults = ['node-move-resumed', 'client-kill'];
   // A move carries held leases with their tokens. The test concerns tokens of free resources, so
   // most resources must be free during a move.
   const rare = { workload: 'rare', threads: 12 } as const;
   const options = { ...rare, seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults };
-  const verdict = verdictOf(await torture({ ...options, subject: 'fenced-groups' }));
+  const verdict = verdictOf(await torture({ ...options, subject: 'fenced' }));
   expect(verdict.violations).toEqual([]);
   expect(verdict.faults['node-move-resumed']).toBeGreaterThan(0);
 });

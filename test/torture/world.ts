@@ -34,7 +34,6 @@ import {
 import {
   ASYNCHRONOUS,
   connect,
-  hasGroups,
   hasVotes,
   isMovable,
   isOnRedis,
@@ -42,7 +41,6 @@ import {
   type NodeAddress,
   OURS,
   openRedlock,
-  VIRTUAL_SERVICES,
 } from './locks.ts';
 import type { MoverConfig } from './mover.ts';
 import { NAME } from './stores.ts';
@@ -63,8 +61,6 @@ const CLIENTS_PER_GROUP = 2;
 const KEY_PREFIX = '{fenced}:';
 /** Moves that a client knows in advance. */
 const MOVES_AHEAD = 50;
-/** Number of virtual services that one move concerns. */
-const SERVICES_PER_MOVE = 2;
 /** Time in which each client notices a move. Pauses, waits and stops of clients are shorter. */
 const FOLLOWED_MS = 15 * TTL_MS;
 /** Threads that contend for a resource, on average. */
@@ -254,33 +250,29 @@ export class World implements AsyncDisposable {
     return OURS.includes(this.#options.subject);
   }
 
-  /** True if a fault may start a client that is configured with other nodes than all others. */
-  get canHaveStranger(): boolean {
-    return isMovable(this.#options.subject) && !hasGroups(this.#options.subject);
-  }
-
-  /** True if the locks can move to other nodes. Each virtual service moves once. */
+  /**
+   * True if the clients name the nodes themselves. So the locks can move to another node set, and a
+   * client can be configured with other nodes than all others.
+   */
   get isMovable(): boolean {
-    return isMovable(this.#options.subject) && this.#movesLeft > 0;
+    return isMovable(this.#options.subject);
   }
 
   /**
-   * Moves the locks to another key prefix on the same servers, or some virtual services to another
-   * group of nodes.
+   * Moves the locks to another key prefix on the same servers.
    *
    * @param killedAfterMs time after which the first mover is killed, and a second one carries on;
    *   null for one mover
    * @param meanwhile called when the last mover has begun
    */
   async moveLocks(killedAfterMs: number | null, meanwhile: () => Promise<void>): Promise<void> {
-    const ahead = hasGroups(this.#options.subject) ? SERVICES_PER_MOVE : 1;
     if (killedAfterMs !== null) {
-      const first = await this.#startMover({ done: this.#moves, ahead });
+      const first = await this.#startMover({ done: this.#moves, ahead: 1 });
       await sleep(killedAfterMs);
       await first.kill();
     }
-    await this.#move({ done: this.#moves, ahead }, meanwhile);
-    this.#moves += ahead;
+    await this.#move({ done: this.#moves, ahead: 1 }, meanwhile);
+    this.#moves += 1;
   }
 
   /**
@@ -315,19 +307,13 @@ export class World implements AsyncDisposable {
     try {
       await using locks = await openRedlock(subject, nodes, { done: this.#moves, ahead: 0 });
       await within(PATIENCE_MS, 'the votes of all nodes', async () => {
-        // The clients do not readmit nodes of virtual services in which they have no resource.
-        if ('nextStatus' in locks) await locks.readmit();
-        const states = (await locks.status()).flatMap((one) => ('nodes' in one ? one.nodes : one));
+        const states = await locks.status();
         return states.every((node) => node.reachable && node.noVote === null);
       });
     } finally {
       for (const { client } of nodes) client.disconnect();
     }
     await sleep(Math.max(0, this.#movedMs + FOLLOWED_MS - performance.now()));
-  }
-
-  get #movesLeft(): number {
-    return hasGroups(this.#options.subject) ? VIRTUAL_SERVICES - this.#moves : MOVES_AHEAD;
   }
 
   /** The operator's process of a move. It has begun. */
@@ -467,10 +453,7 @@ export class World implements AsyncDisposable {
     if (clock) this.#parts.use(clock);
     const { threads } = this.#options;
     const many = Math.ceil((GROUPS * CLIENTS_PER_GROUP * threads) / THREADS_PER_RESOURCE);
-    const resources =
-      this.#options.workload === 'rare'
-        ? MANY
-        : Math.max(many, hasGroups(this.#options.subject) ? VIRTUAL_SERVICES : 0);
+    const resources = this.#options.workload === 'rare' ? MANY : many;
     const config: ClientConfig = {
       ...this.#options,
       name,
@@ -482,7 +465,7 @@ export class World implements AsyncDisposable {
         .map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
       members: this.members.map((_, at) => `${doors.nodes[at]?.host}:${doors.nodes[at]?.port}`),
       ...addressesOf(doors, this.#s3, this.postgres),
-      moves: { done: this.#moves, ahead: this.isMovable && !nodeCount ? this.#movesLeft : 0 },
+      moves: { done: this.#moves, ahead: this.isMovable && !nodeCount ? MOVES_AHEAD : 0 },
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
     };
     const { worker, begun } = await this.#startProcess('client', config, clock?.env);

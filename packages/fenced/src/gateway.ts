@@ -130,7 +130,11 @@ function openLock({ redis }: Config, log: Log, parts: AsyncDisposableStack): Red
     return { name, client, durable };
   });
   const { keyPrefix, maxTtlMs } = redis;
-  return new Redlock({ nodes, maxTtlMs, ...(keyPrefix !== undefined && { keyPrefix }) });
+  return new Redlock({
+    nodes,
+    ...(maxTtlMs !== undefined && { maxTtlMs }),
+    ...(keyPrefix !== undefined && { keyPrefix }),
+  });
 }
 
 function openObjects({ objects }: Config, parts: AsyncDisposableStack): FencedS3 | undefined {

@@ -1,11 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  LockArgumentError,
-  type NodeConfig,
-  Redlock,
-  type RedlockConfig,
-  RedlockGroups,
-} from '@fenced/lock';
+import { LockArgumentError, type NodeConfig, Redlock, type RedlockConfig } from '@fenced/lock';
 import { Redis, type RedisOptions } from 'ioredis';
 import { UsageError } from './command.js';
 
@@ -40,7 +34,8 @@ export const REDIS_USAGE = `  --redis NAME=URL   one node, such as a=redis://10.
   --durable NAME     this node loses nothing that it acknowledged (appendfsync
                      always); repeatable
   --key-prefix P     the keyPrefix of your programs ({fenced}:)
-  --max-ttl-ms N     the maxTtlMs of your programs (60000)`;
+  --max-ttl-ms N     the longest lease that this command may take (60000).
+                     Nodes keep the limit that they have`;
 
 /**
  * The connection error of each node, by its name. Requests only report that there is no connection.
@@ -87,78 +82,38 @@ export async function withRedlock<Result>(
   routine: (redlock: Redlock, connectionErrors: ConnectionErrors) => Promise<Result>,
   clientOptions: ClientOptions = ONE_TRY,
 ): Promise<Result> {
-  const keyPrefix = values['next-key-prefix'];
-  const following =
-    keyPrefix === undefined ? [] : (values.next ?? listIn(process.env.FENCED_REDIS_NEXT));
-  return withNodes(values, following, clientOptions, async (nodes, nextNodes, errors) => {
-    const next = keyPrefix === undefined ? {} : { next: { nodes: nextNodes, keyPrefix } };
-    await using redlock = usable(() => new Redlock({ nodes, ...next, ...settingsIn(values) }));
-    return await routine(redlock, errors);
-  });
-}
-
-/**
- * As `withRedlock`, with a `RedlockGroups` of two groups: the nodes, and the next nodes.
- *
- * @param moving the virtual services that move, as `0-31,40`
- */
-export async function withGroups<Result>(
-  values: RedisValues,
-  { count, moving }: { readonly count: number; readonly moving: string },
-  routine: (groups: RedlockGroups) => Promise<Result>,
-  clientOptions: ClientOptions,
-): Promise<Result> {
-  const following = values.next ?? listIn(process.env.FENCED_REDIS_NEXT);
-  return withNodes(values, following, clientOptions, async (nodes, nextNodes) => {
-    const keyPrefix = values['next-key-prefix'];
-    await using groups = usable(
-      () =>
-        new RedlockGroups({
-          virtualServices: count,
-          groups: {
-            present: nodes,
-            next: keyPrefix === undefined ? nextNodes : { nodes: nextNodes, keyPrefix },
-          },
-          map: { present: `0-${count - 1}` },
-          next: { next: moving },
-          ...settingsIn(values),
-        }),
-    );
-    return await routine(groups);
-  });
-}
-
-async function withNodes<Result>(
-  values: RedisValues,
-  following: readonly string[],
-  clientOptions: ClientOptions,
-  routine: (
-    nodes: readonly NamedNode[],
-    next: readonly NamedNode[],
-    connectionErrors: ConnectionErrors,
-  ) => Promise<Result>,
-): Promise<Result> {
   const given = values.redis ?? listIn(process.env.FENCED_REDIS);
   if (given.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
   const clients: Redis[] = [];
   const connectionErrors = new Map<string, string>();
+  const connect = (text: string): NamedNode => {
+    const { name, url } = nameAndUrl(text);
+    const client = new Redis(url.href, clientOptions);
+    client.on('error', (error) => connectionErrors.set(name, error.message));
+    clients.push(client);
+    return { name, client, durable: values.durable?.includes(name) ?? false };
+  };
   try {
-    const connect = (text: string): NamedNode => {
-      const { name, url } = nameAndUrl(text);
-      const client = new Redis(url.href, clientOptions);
-      client.on('error', (error) => connectionErrors.set(name, error.message));
-      clients.push(client);
-      return { name, client, durable: values.durable?.includes(name) ?? false };
-    };
     const nodes = given.map(connect);
-    const next = following.map(connect);
+    const next = nextSetIn(values, connect);
     const unknown = values.durable?.find((name) => !nodes.some((node) => node.name === name));
     if (unknown !== undefined)
       throw new UsageError(`--durable is not the name of a node: ${unknown}`);
-    return await routine(nodes, next, connectionErrors);
+    await using redlock = usable(() => new Redlock({ nodes, ...next, ...settingsIn(values) }));
+    return await routine(redlock, connectionErrors);
   } finally {
     await Promise.all(clients.map(end));
   }
+}
+
+function nextSetIn(
+  values: RedisValues,
+  connect: (text: string) => NamedNode,
+): Pick<RedlockConfig, 'next'> {
+  const keyPrefix = values['next-key-prefix'];
+  if (keyPrefix === undefined) return {};
+  const given = values.next ?? listIn(process.env.FENCED_REDIS_NEXT);
+  return { next: { nodes: given.map(connect), keyPrefix } };
 }
 
 /** Sends the last commands first, then disconnects. */

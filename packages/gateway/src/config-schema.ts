@@ -37,9 +37,12 @@ const redis = z
       .string()
       .exactOptional()
       .describe("The key prefix, the same in all programs. By default, `Redlock`'s own."),
-    maxTtlMs: bounded(1, 86_400_000, 60_000).describe(
-      'The longest lease, the same for all clients of the nodes.',
-    ),
+    maxTtlMs: z
+      .int()
+      .min(1)
+      .max(86_400_000)
+      .exactOptional()
+      .describe("The longest lease that a caller gets. By default, `Redlock`'s own: 60000."),
   })
   .refine((fields) => areDistinct(Object(fields).nodes, 'name'), {
     error: 'two nodes have one name',

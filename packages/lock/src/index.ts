@@ -47,11 +47,4 @@ export {
   Redlock,
   type RedlockConfig,
 } from './redlock/redlock.js';
-export {
-  type GroupConfig,
-  RedlockGroups,
-  type RedlockGroupsConfig,
-  type VirtualServiceMove,
-  type VirtualServiceStatus,
-} from './redlock/redlock-groups.js';
 export type { Runtime } from './runtime/runtime.js';

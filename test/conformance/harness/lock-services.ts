@@ -9,7 +9,6 @@ import {
   LockArgumentError,
   LockHeldError,
   Redlock,
-  RedlockGroups,
 } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
@@ -60,30 +59,6 @@ async function redis(openClient: Open): Promise<Service> {
     open: async (name) => new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n }),
     stop: async () => {
       for (const client of clients) client.close();
-      await service.stop();
-    },
-  };
-}
-
-/** Redlock over two groups: `a`, `x` and `y` belong to east, `b` and `c` to west. */
-async function groups(): Promise<Service> {
-  const service = await startRedis(6);
-  const clients = service.nodes.map(({ port }) => new Redis({ port }));
-  const nodes = clients.map((client, at) => ({ name: `node-${at}`, client }));
-  const east = nodes.slice(0, 3);
-  const west = nodes.slice(3);
-  const map = { east: '0-31', west: '32-63' };
-  return {
-    open: async (name) =>
-      new RedlockGroups({
-        virtualServices: 64,
-        groups: { east, west },
-        map,
-        keyPrefix: `{${name}}:`,
-        firstToken: 33n,
-      }),
-    stop: async () => {
-      for (const client of clients) client.disconnect();
       await service.stop();
     },
   };
@@ -216,7 +191,6 @@ async function zookeeper(): Promise<Service> {
 /** Every lock service, and each kind of client. */
 export const LOCK_SERVICES: readonly (readonly [string, () => Promise<Service>])[] = [
   ...CLIENTS.map(([name, open]) => [`Redlock over ${name}`, () => redis(open)] as const),
-  ['RedlockGroups', groups],
   ['PostgresLock over pg', () => postgresLock(openPg)],
   ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
   ['EtcdLock', etcd],

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import type { MoveOptions, MoveStatus, NodeStatus, Redlock, RedlockGroups } from '@fenced/lock';
+import type { MoveStatus, NodeStatus, NoVoteReason, Redlock } from '@fenced/lock';
 import { type Command, print, printJson, UsageError, understood } from '../command.js';
 import {
   nextOptions,
@@ -8,7 +8,6 @@ import {
   PATIENT_CLIENT,
   REDIS_USAGE,
   redisOptions,
-  withGroups,
   withRedlock,
 } from '../redis.js';
 
@@ -19,9 +18,7 @@ const WAIT_MS = 120_000;
 export const nodes: Command = {
   summary: 'moves a lock to other nodes while clients run',
   usage: `fenced nodes plan|status|apply --redis NAME=URL … --next NAME=URL …
-             --next-key-prefix P [--force]
-fenced nodes plan|status|apply --redis NAME=URL … --next NAME=URL …
-             --virtual-services N --services LIST [--force]
+             --next-key-prefix P [--force] [--unannounced]
 
 plan     shows both node sets and what apply would do; changes nothing
 status   shows how far the move is; changes nothing
@@ -33,13 +30,12 @@ ${REDIS_USAGE}
                      environment variable FENCED_REDIS_NEXT. A server may be a
                      node of both sets
   --next-key-prefix P  the keyPrefix of the next set, which was never used.
-                     With virtual services: the next group's keyPrefix, if any
-  --virtual-services N, --services LIST
-                     move these virtual services of N, as 0-31,40, from one
-                     group to another. Without both, the whole lock is moved
   --force            you confirm that present nodes without an answer are gone
                      for good. If this is wrong, two clients may hold one lock,
                      and the order of tokens depends on the nodes' clocks
+  --unannounced      you confirm that no program that uses this lock runs.
+                     Without it, plan and apply refuse a next set that no program
+                     has announced. Programs announce it when they first lock
   --wait-ms N        apply gives up after this time (${WAIT_MS}); run it again
   --json             print one JSON document
 
@@ -53,10 +49,9 @@ Exit codes:
       ...redisOptions,
       ...nextOptions,
       force: { type: 'boolean' },
+      unannounced: { type: 'boolean' },
       json: { type: 'boolean' },
       'wait-ms': { type: 'string' },
-      'virtual-services': { type: 'string' },
-      services: { type: 'string' },
     } as const;
     const { values, positionals } = understood(() =>
       parseArgs({ args: [...args], options, allowPositionals: true }),
@@ -67,158 +62,90 @@ Exit codes:
     if (values.force && action !== 'apply') throw new UsageError('--force is for apply');
     const waitMs = Number(values['wait-ms'] ?? WAIT_MS);
     if (!(waitMs >= 0)) throw new UsageError(`--wait-ms must be a number: ${values['wait-ms']}`);
-    const { force = false, json = false, services: moving } = values;
-    const act = async (lock: Movable): Promise<number> => {
-      const seen =
-        action === 'apply' ? await apply(lock, force, waitMs, !json) : await lock.moveStatus();
-      const [present, next] = [await lock.presentStatus(), await lock.nextStatus()];
-      const moves =
-        action === 'plan' ? seen.map((one, at) => planned(one, present[at], next[at])) : seen;
-      if (!json) show(action, moves, present, next);
-      else if (moving === undefined) {
-        printJson({ ...moves[0], present: present[0]?.nodes, next: next[0]?.nodes });
-      } else printJson({ moves, present, next });
-      return exitCode(action, stateOf(moves));
-    };
-    if ((moving === undefined) !== (values['virtual-services'] === undefined)) {
-      throw new UsageError('--virtual-services and --services need each other');
-    }
-    const clients = action === 'apply' ? PATIENT_CLIENT : ONE_TRY;
-    if (moving !== undefined) {
-      const count = Number(values['virtual-services']);
-      return withGroups(values, { count, moving }, act, clients);
-    }
     if (values['next-key-prefix'] === undefined) {
       throw new UsageError('name the next set: --next NAME=URL for each, and --next-key-prefix P');
     }
-    return withRedlock(values, (redlock) => act(movable(redlock)), clients);
+    const { force = false, unannounced = false, json = false } = values;
+    const act = async (redlock: Redlock): Promise<number> => {
+      const seen =
+        action === 'status' ? await redlock.moveStatus() : await planned(redlock, unannounced);
+      const mayMove = action === 'apply' && seen.state !== 'refused';
+      const move = mayMove ? await apply(redlock, force, waitMs, !json) : seen;
+      const [present, next] = [await redlock.presentStatus(), await redlock.nextStatus()];
+      if (json) printJson({ ...move, present, next });
+      else show(action, move, present, next);
+      return exitCode(action, move.state);
+    };
+    return withRedlock(values, act, action === 'apply' ? PATIENT_CLIENT : ONE_TRY);
   },
 };
 
-/** The methods of `RedlockGroups` for moves. A plain `Redlock` is one service without a number. */
-interface Movable {
-  moveStatus(): Promise<readonly Move[]>;
-  move(options: MoveOptions): Promise<readonly Move[]>;
-  presentStatus(): Promise<readonly Nodes[]>;
-  nextStatus(): Promise<readonly Nodes[]>;
-}
-
-interface Numbered {
-  readonly service?: number;
-}
-
-type Move = MoveStatus & Numbered;
-type Nodes = Pick<Awaited<ReturnType<RedlockGroups['status']>>[number], 'nodes'> & Numbered;
-
-function movable(redlock: Redlock): Movable {
-  return {
-    moveStatus: async () => [await redlock.moveStatus()],
-    move: async (options) => [await redlock.move(options)],
-    presentStatus: async () => [{ nodes: await redlock.presentStatus() }],
-    nextStatus: async () => [{ nodes: await redlock.nextStatus() }],
-  };
-}
-
 /**
- * Calls `move` until no move is half done, or the time is over. Prints each new reason of a delay.
+ * Calls `move` until the move is not half done, or the time is over. Prints each new reason of a
+ * delay.
  */
 async function apply(
-  lock: Movable,
+  redlock: Redlock,
   force: boolean,
   waitMs: number,
   isShown: boolean,
-): Promise<readonly Move[]> {
+): Promise<MoveStatus> {
   const untilMs = performance.now() + waitMs;
   let last = '';
   for (;;) {
-    const moves = await lock.move({ force });
-    const begun = moves.filter(({ state }) => state === 'begun');
-    if (begun.length === 0 || performance.now() >= untilMs) return moves;
-    const reasons = linesOf('move', begun, ({ reason }) => reason).join('\n');
-    if (isShown && reasons !== last) print(reasons);
-    last = reasons;
-    const pauseMs = Math.min(...begun.map(({ retryAfterMs }) => retryAfterMs));
-    await sleep(Math.min(pauseMs, Math.max(0, untilMs - performance.now())));
+    const move = await redlock.move({ force });
+    if (move.state !== 'begun' || performance.now() >= untilMs) return move;
+    if (isShown && move.reason !== last) print(`move: ${move.reason}`);
+    last = move.reason;
+    await sleep(Math.min(move.retryAfterMs, Math.max(0, untilMs - performance.now())));
   }
 }
 
 /**
- * The state of a move, or `refused` if `apply` would refuse the move in the present state of the
- * nodes.
+ * The state of a move, or `refused` if it must not begin in the present state of the nodes.
+ *
+ * A next set that no program has announced is most likely mistyped. The locks would move to where
+ * no program looks. A majority of announced nodes suffices, because the others may have lost their
+ * data since.
  */
-function planned(move: Move, present?: Nodes, next?: Nodes): Move {
+async function planned(redlock: Redlock, unannounced: boolean): Promise<MoveStatus> {
+  const move = await redlock.moveStatus();
   if (move.state !== 'not-begun') return move;
-  const refused = (reason: string): Move => ({ ...move, state: 'refused', reason });
-  if (next?.nodes.some(({ reachable }) => !reachable)) {
+  const refused = (reason: string): MoveStatus => ({ ...move, state: 'refused', reason });
+  const [present, next] = [await redlock.presentStatus(), await redlock.nextStatus()];
+  if (next.some(({ reachable }) => !reachable)) {
     return refused('every node of the next set must answer');
   }
-  // The nodes of a virtual service that was never used are new. Its move first lets them vote.
-  const mayVote = (node: NodeStatus): boolean =>
-    node.reachable &&
-    (node.noVote === null || (node.noVote === 'new' && move.service !== undefined));
-  const { nodes = [] } = present ?? {};
-  return nodes.filter(mayVote).length > nodes.length / 2
-    ? move
-    : refused('no majority of the present set votes: see fenced status');
-}
-
-/** The state of all moves together: `begun` if only some are done. */
-function stateOf(moves: readonly Move[]): MoveStatus['state'] {
-  const states = new Set(moves.map(({ state }) => state));
-  if (states.has('refused')) return 'refused';
-  const [only = 'done', another] = states;
-  return another === undefined ? only : 'begun';
+  const isMost = (nodes: readonly NodeStatus[], noVote: NoVoteReason | null): boolean =>
+    nodes.filter((one) => one.reachable && one.noVote === noVote).length > nodes.length / 2;
+  if (!isMost(present, null)) {
+    return refused('no majority of the present set votes: see fenced status');
+  }
+  if (unannounced || isMost(next, 'awaits-move')) return move;
+  return refused(
+    'no program has announced this next set: compare its nodes and its key prefix with your programs, which announce it when they first lock',
+  );
 }
 
 function show(
   action: string,
-  moves: readonly Move[],
-  present: readonly Nodes[],
-  next: readonly Nodes[],
+  { state, reason }: MoveStatus,
+  present: readonly NodeStatus[],
+  next: readonly NodeStatus[],
 ): void {
-  const nodesOf = ({ nodes }: Nodes): string => nodes.map(described).join(', ');
-  const moveOf = ({ state, reason }: Move): string =>
-    reason === '' ? state : `${state}: ${reason}`;
-  for (const line of [
-    ...linesOf('present', present, nodesOf),
-    ...linesOf('next', next, nodesOf),
-    ...linesOf('move', moves, moveOf),
-  ]) {
-    print(line);
-  }
-  const state = stateOf(moves);
+  print(`present: ${present.map(described).join(', ')}`);
+  print(`next: ${next.map(described).join(', ')}`);
+  print(`move: ${reason === '' ? state : `${state}: ${reason}`}`);
   if (action !== 'plan' || state === 'done' || state === 'refused') return;
   const longestMs = Math.max(
     0,
-    ...present.flatMap(({ nodes }) => nodes.map((one) => (one.reachable ? one.longestLeaseMs : 0))),
+    ...present.map((node) => (node.reachable ? node.longestLeaseMs : 0)),
   );
   print('apply: the next nodes wait for the move, the present ones end their votes, leases are');
   print('  carried over, and the next nodes vote. Callers wait for some round trips.');
   print(
     `longest wait: about 2 s if apply is interrupted, ${longestMs} ms if nodes restart meanwhile`,
   );
-}
-
-/** `head: text`; or `head of 16-18,40: text`, with virtual services of the same text together. */
-function linesOf<Entry extends Numbered>(
-  head: string,
-  entries: readonly Entry[],
-  textOf: (entry: Entry) => string,
-): readonly string[] {
-  return [...Map.groupBy(entries, textOf)].map(([text, same]) => {
-    const services = same.flatMap(({ service }) => service ?? []);
-    return services.length === 0 ? `${head}: ${text}` : `${head} of ${rangesOf(services)}: ${text}`;
-  });
-}
-
-/** Numbers in ascending order, as `--services` takes them. */
-function rangesOf(numbers: readonly number[]): string {
-  const isStart = (number: number): boolean => !numbers.includes(number - 1);
-  const lasts = numbers.filter((number) => !numbers.includes(number + 1));
-  return numbers
-    .filter(isStart)
-    .map((first, at) => (first === lasts[at] ? first : `${first}-${lasts[at]}`))
-    .join(',');
 }
 
 function described(node: NodeStatus): string {

@@ -17,6 +17,8 @@ ${REDIS_USAGE}
                      back in time while its process ran. If this is wrong, two
                      clients may hold one lock, and the order of tokens depends
                      on the nodes' clocks
+  --max-ttl-ms N     also gives all nodes that answer this limit of the leases.
+                     Without it, they keep theirs
   --json             print one JSON document
 
 Clients readmit nodes by themselves as soon as that is safe. --force is for the
@@ -35,10 +37,14 @@ Exit codes:
       json: { type: 'boolean' },
     } as const;
     const { values } = understood(() => parseArgs({ args: [...args], options }));
-    const { node, force = false } = values;
+    const { node, force = false, 'max-ttl-ms': maxTtl } = values;
     return withRedlock(values, async (redlock) => {
       const outcome = await redlock
-        .readmit({ force, ...(node === undefined ? {} : { node }) })
+        .readmit({
+          force,
+          ...(node === undefined ? {} : { node }),
+          ...(maxTtl === undefined ? {} : { maxTtlMs: Number(maxTtl) }),
+        })
         .catch((error) => {
           throw error instanceof LockArgumentError ? new UsageError(error.message) : error;
         });

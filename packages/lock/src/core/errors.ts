@@ -11,13 +11,12 @@ import { errorJson } from './json.js';
  * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may
  *   try again, or ask for a longer TTL.
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
- * - `config-mismatch`: a majority is impossible, because nodes were set up with other node names,
- *   or with other virtual services. The message has both sides. The caller must configure all
- *   clients alike.
+ * - `config-mismatch`: a majority is impossible, because nodes were set up with other node names.
+ *   The message has both sides. The caller must configure all clients alike.
  * - `wrong-version`: a majority is impossible, because nodes were set up with another storage
  *   version. The caller must run versions that work together: docs/storage-versions.md.
- * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set
- *   `maxTtlMs` alike everywhere.
+ * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or an
+ *   operator must change the limit of the nodes.
  * - `memory-full`: the memory of the nodes is full. They recover by themselves when old names may
  *   be forgotten. The caller may try again; an operator must give them more memory, or lower
  *   `fenceTtlMs`.

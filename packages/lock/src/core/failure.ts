@@ -69,7 +69,7 @@ export function failureError(
     case 'ttl-too-long':
       return new QuorumError(
         'ttl-too-long',
-        `the nodes grant no lease that long maxTtlMs=${longest(failure.nodes)}; ask for less, which using extends while its function runs, or set maxTtlMs alike in every client`,
+        `the nodes grant no lease that long maxTtlMs=${longest(failure.nodes)}; ask for less, which using extends while its function runs, or change the limit of the nodes: fenced readmit --max-ttl-ms`,
         facts,
       );
     case 'memory-full':

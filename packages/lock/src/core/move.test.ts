@@ -1,12 +1,18 @@
 import { describe, expect, test } from 'vitest';
-import { decidingLeases, evidenceOf, mergeLeases, moveStateOf, type SealedLeases } from './move.js';
-import type { Promised } from './readmission.js';
+import {
+  decidingLeases,
+  evidenceOf,
+  mergeLeases,
+  moveStateOf,
+  type Sealed,
+  type SealedLeases,
+} from './move.js';
 
 const ROSTER = [0, 1, 2].map((index) => ({ generation: 1, incarnation: `i${index}` }));
 
-function seal(index: number, known: Partial<Promised> = {}): Promised {
+function seal(index: number, known: Partial<Sealed> = {}): Sealed {
   const own = { index, incarnation: `i${index}`, generation: 1, roster: ROSTER };
-  return { ...own, voting: true, max: BigInt(30 + index), longestMs: 100, ...known };
+  return { ...own, voting: true, max: BigInt(30 + index), longestMs: 100, maxTtlMs: 70, ...known };
 }
 
 /** The leases that a sealed node reports: an owner for each resource, each for at least 50 ms. */
@@ -20,7 +26,7 @@ function leases(index: number, held: Readonly<Record<string, string>>): SealedLe
 describe('the evidence of sealed nodes', () => {
   test('is complete if a majority voted when it was sealed, and its floor is the highest token', () => {
     const evidence = evidenceOf([seal(0), seal(1)], 3);
-    expect(evidence).toEqual({ floor: 31n, longestMs: 103, isComplete: true });
+    expect(evidence).toEqual({ floor: 31n, longestMs: 103, isComplete: true, maxTtlMs: 70 });
   });
 
   test('does not count a node that has restarted since its vote', () => {

@@ -1,5 +1,5 @@
 import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
-import type { Inspection, Promised } from './readmission.js';
+import { type Inspection, limitIn, type Promised } from './readmission.js';
 import { driftMs } from './validity.js';
 
 /** A lease in the lock table of a node. */
@@ -19,6 +19,12 @@ export interface SealedLeases {
   readonly leases: readonly HeldRecord[];
 }
 
+/** A sealed node's reply. */
+export interface Sealed extends Promised {
+  /** The longest lease in milliseconds that it would grant; null if it was never admitted. */
+  readonly maxTtlMs: number | null;
+}
+
 /** The facts that the next set begins with, from the sealed nodes of the previous set. */
 export interface Evidence {
   /** No token that the previous set gave is above this. */
@@ -27,6 +33,8 @@ export interface Evidence {
   readonly longestMs: number;
   /** True if a majority of the previous set still voted when it was sealed. */
   readonly isComplete: boolean;
+  /** The longest lease that the next set will grant: the limit of the previous one. */
+  readonly maxTtlMs: number | null;
 }
 
 /**
@@ -42,7 +50,7 @@ export interface Evidence {
  * @param isForced true if an operator has declared that silent nodes are gone for good
  */
 export function evidenceOf(
-  seals: readonly Promised[],
+  seals: readonly Sealed[],
   nodeCount: number,
   isForced = false,
 ): Evidence | null {
@@ -52,7 +60,8 @@ export function evidenceOf(
   if (!isComplete && seals.length < (isForced ? majority : nodeCount)) return null;
   const floor = seals.reduce((highest, { max }) => (max > highest ? max : highest), 0n);
   const longestMs = Math.max(...seals.map((seal) => seal.longestMs));
-  return { floor, longestMs: carriedMs(longestMs), isComplete };
+  const maxTtlMs = limitIn(seals);
+  return { floor, longestMs: carriedMs(longestMs), isComplete, maxTtlMs };
 }
 
 /**

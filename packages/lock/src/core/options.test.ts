@@ -44,6 +44,7 @@ test.each(wrong)('%s is refused', (_, call) => {
 test('the defaults are those of the documentation, also if an option is undefined', () => {
   const defaults = {
     maxTtlMs: 60_000,
+    firstMaxTtlMs: 86_400_000,
     keyPrefix: '{fenced}:',
     fenceTtlMs: 300_000,
     firstToken: null,

@@ -4,8 +4,9 @@ import { driftMs } from './validity.js';
 /** Settings of a `Redlock` besides its nodes. All clients of these nodes should agree on them. */
 export interface RedlockOptions {
   /**
-   * The longest lease in milliseconds that any client may ask for, 10 to 86,400,000 (a day). The
-   * nodes store it, and refuse longer leases.
+   * The longest lease in milliseconds that this client may ask for, 10 to 86,400,000 (a day). Nodes
+   * that have no limit yet store it, and refuse longer leases. From then on the limit is theirs:
+   * `readmit` changes it. Without this option, such nodes get a limit of a day.
    * @default 60_000
    */
   readonly maxTtlMs?: number;
@@ -35,6 +36,8 @@ export interface RedlockOptions {
 }
 
 export type ResolvedOptions = Required<Omit<RedlockOptions, 'firstToken'>> & {
+  /** The limit of the leases for nodes that have none. */
+  readonly firstMaxTtlMs: number;
   readonly firstToken: bigint | null;
 };
 
@@ -111,9 +114,15 @@ function noOptions(
   );
 }
 
+/** Returns the longest lease that nodes grant, checked. */
+export function checkMaxTtlMs(value: number): number {
+  return milliseconds('maxTtlMs', value, TTL_MIN_MS, DAY_MS);
+}
+
 export function resolveOptions(options: RedlockOptions): ResolvedOptions {
   const { keyPrefix = '{fenced}:', firstToken = null } = options;
-  const maxTtlMs = milliseconds('maxTtlMs', options.maxTtlMs ?? 60_000, TTL_MIN_MS, DAY_MS);
+  const maxTtlMs = checkMaxTtlMs(options.maxTtlMs ?? 60_000);
+  const firstMaxTtlMs = options.maxTtlMs ?? DAY_MS;
   const fenceTtlMs = milliseconds(
     'fenceTtlMs',
     options.fenceTtlMs ?? Math.max(FENCE_TTL_MS, maxTtlMs),
@@ -128,7 +137,7 @@ export function resolveOptions(options: RedlockOptions): ResolvedOptions {
       `firstToken must be a bigint from 1 to ${FIRST_TOKEN_MAX} firstToken=${String(firstToken)} type=${typeof firstToken}`,
     );
   }
-  return Object.freeze({ maxTtlMs, keyPrefix, fenceTtlMs, firstToken });
+  return Object.freeze({ maxTtlMs, firstMaxTtlMs, keyPrefix, fenceTtlMs, firstToken });
 }
 
 function isFirstToken(value: unknown): boolean {

@@ -22,6 +22,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
     max: 0n,
     longestMs: 0,
     awaits: null,
+    maxTtlMs: null,
     ...known,
   };
 }

@@ -29,6 +29,8 @@ export interface Inspection {
    * incarnation began before any vote of its set, so it cannot have forgotten one.
    */
   readonly awaits: 'early' | 'late' | null;
+  /** The longest lease in milliseconds that it would grant; null if it was never admitted. */
+  readonly maxTtlMs: number | null;
 }
 
 /**
@@ -63,6 +65,8 @@ export interface Seed {
     readonly floor: bigint;
     readonly longestMs: number;
     readonly isCertain: boolean;
+    /** The limit of the previous set; null if it is unknown. */
+    readonly maxTtlMs: number | null;
   };
 }
 
@@ -193,6 +197,24 @@ function seedToken(promises: readonly Promised[], { firstToken, wallClockMs }: S
   const isUnused = ({ max }: Promised): boolean => max === 0n || max + 1n === firstToken;
   if (firstToken !== null && promises.every(isUnused)) return firstToken - 1n;
   return BigInt(Math.floor(wallClockMs * 1_000));
+}
+
+/**
+ * The longest lease that admitted nodes will grant: the limit that most of these nodes have. Of two
+ * equally frequent limits it is the longer one. Null if no node has a limit.
+ *
+ * A limit is a fact of the nodes. A client's own limit, often a default, counts only for nodes of
+ * which none has one. Otherwise the client that happens to come first after a restart would end the
+ * longer leases of all others. A node that was away while an operator changed the limit may know an
+ * earlier one. It loses, because most nodes have the new one.
+ */
+export function limitIn(
+  nodes: readonly ({ readonly maxTtlMs: number | null } | null)[],
+): number | null {
+  const limits = nodes.flatMap((one) => one?.maxTtlMs ?? []);
+  const byLimit = [...Map.groupBy(limits, (ms) => ms)];
+  const [most] = byLimit.toSorted(([a, as], [b, bs]) => bs.length - as.length || b - a);
+  return most?.[0] ?? null;
 }
 
 /**

@@ -91,6 +91,8 @@ export type NodeStatus =
       readonly maxToken: bigint;
       /** The longest lease in milliseconds that it remembers having granted. */
       readonly longestLeaseMs: number;
+      /** The longest lease that it grants; null if it was never admitted. */
+      readonly maxTtlMs: number | null;
       /** True if it was set up with this client's storage version and names, or never. */
       readonly membersAgree: boolean;
       /** All node names that it was set up with; null if never, or with another storage version. */
@@ -155,6 +157,7 @@ export function describeNodes(
       generation,
       maxToken: max,
       longestLeaseMs: report.longestMs,
+      maxTtlMs: report.maxTtlMs,
       membersAgree: report.setUp?.isOwn ?? true,
       members: report.setUp?.members.length ? report.setUp.members : null,
       storageVersion: report.setUp?.storageVersion ?? null,

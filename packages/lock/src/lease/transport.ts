@@ -46,18 +46,18 @@ export interface LockHandle {
 }
 
 /** The end of one acquisition. `answers` makes the answer of every node on demand. */
-export type AcquisitionResult<Handle extends LockHandle = LockHandle> =
+export type AcquisitionResult =
   | {
       readonly ok: true;
-      readonly handle: Handle;
+      readonly handle: LockHandle;
       readonly answers: () => readonly NodeAnswer[];
     }
   | AcquireFailure;
 
 /** The acquisitions of one caller that waits, and the pauses between them. */
-export interface Waiter<Handle extends LockHandle = LockHandle> extends Disposable {
+export interface Waiter extends Disposable {
   /** Never rejects. */
-  acquire(): Promise<AcquisitionResult<Handle>>;
+  acquire(): Promise<AcquisitionResult>;
   /**
    * Resolves when another acquisition may win.
    *

@@ -34,8 +34,8 @@ export interface WaiterContext {
   /** Acquires; if too few nodes may vote, readmits nodes and acquires once more. */
   withReadmission(
     request: AcquireRequest,
-    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult<HeldLock>>,
-  ): Promise<AcquisitionResult<HeldLock>>;
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
+  ): Promise<AcquisitionResult>;
 }
 
 /**
@@ -45,7 +45,7 @@ export interface WaiterContext {
  *
  * Only votes decide whether it has the lock, as for every other client.
  */
-export class QueuedWaiter implements Waiter<HeldLock>, Successor {
+export class QueuedWaiter implements Waiter, Successor {
   readonly #context: WaiterContext;
   readonly #request: AcquireRequest;
   /** The nodes that have notified it since its last pause. */
@@ -100,14 +100,14 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     this.#awaken();
   }
 
-  async acquire(): Promise<AcquisitionResult<HeldLock>> {
+  async acquire(): Promise<AcquisitionResult> {
     const handle = this.#takeHandedOver();
     if (handle) return { ok: true, handle, answers: () => this.#context.nodes.answers([]) };
     return this.#context.withReadmission(this.#request, (limitMs) => this.#acquireOnce(limitMs));
   }
 
   /** Acquires if it is first. Else it enqueues, and acquires if that shows that it is first. */
-  async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult<HeldLock>> {
+  async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult> {
     if (this.#handedOver) return HANDED_OVER;
     const { nodes, localQueue } = this.#context;
     const { ttlMs, signal } = this.#request;

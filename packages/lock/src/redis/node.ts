@@ -15,7 +15,9 @@ import {
   type InspectReply,
   inspected,
   type LeasesReply,
+  type LimitReply,
   leases,
+  limited,
   type Membership,
   type PrepareReply,
   type PromiseReply,
@@ -41,7 +43,13 @@ export interface NamedClient {
 /** The facts that every script needs besides the request itself. */
 export interface NodeOptions extends Membership {
   readonly keyPrefix: string;
+}
+
+/** The data with which a node is admitted. */
+export interface Admission extends Readmission {
+  /** The longest lease that it will grant. */
   readonly maxTtlMs: number;
+  readonly recoveryWaitMs: number;
 }
 
 /** The fields of the node's hash that one LEASES examines. Redis may examine some more. */
@@ -139,15 +147,17 @@ export class RedisNode {
   admit(
     seen: Inspection,
     generation: number,
-    readmission: Readmission,
-    recoveryWaitMs: number,
+    { roster, floor, longestMs, maxTtlMs, recoveryWaitMs }: Admission,
   ): Promise<AdmitReply> {
-    const { maxTtlMs } = this.#options;
-    const { roster, floor, longestMs } = readmission;
     const incarnation = [seen.history, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
     const values = [...incarnation, ...known, maxTtlMs, recoveryWaitMs, ...this.#names];
     return this.#run('admit', values, admitted);
+  }
+
+  /** LIMIT: sets the longest lease that the node grants. */
+  limit(maxTtlMs: number): Promise<LimitReply> {
+    return this.#run('limit', [maxTtlMs], limited);
   }
 
   /** RETIRE: ends the inspected incarnation, if it votes. */

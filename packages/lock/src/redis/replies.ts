@@ -1,5 +1,5 @@
 import type { MismatchReply, NodeFailure, VoteReply } from '../core/answers.js';
-import type { HeldRecord } from '../core/move.js';
+import type { HeldRecord, Sealed } from '../core/move.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { Inspection, Promised } from '../core/readmission.js';
 import type { NodeReport } from '../core/status.js';
@@ -29,7 +29,7 @@ type TimedReport = { readonly answer: 'status'; readonly timeMs: number } & Omit
 >;
 /** SEAL: the facts as of the node's last vote. `voting`: the node has not lost its data since. */
 export type SealReply = OrRefused<
-  | ({ readonly answer: 'sealed' } & Omit<Promised, 'index'>)
+  | ({ readonly answer: 'sealed' } & Omit<Sealed, 'index'>)
   | { readonly answer: 'sealed-for'; readonly nextSet: string }
 >;
 export type PrepareReply = OrRefused<
@@ -46,6 +46,7 @@ export type LeasesReply = OrRefused<
   | { readonly answer: 'changed' }
 >;
 export type CarryReply = OrRefused<{ readonly answer: 'carried' | 'voting' | 'changed' }>;
+export type LimitReply = OrRefused<{ readonly answer: 'limited' | 'changed' }>;
 export type RetireReply = OrRefused<{ readonly answer: 'retired' | 'changed' }>;
 
 /**
@@ -78,7 +79,11 @@ const SEALED = ' sealed';
 const ROSTER_AT = 5;
 
 /** Reads the parts that the replies of INSPECT and STATUS have in common. */
-function inspection(reply: readonly unknown[], awaits: unknown, service: Membership): Inspection {
+function inspection(
+  reply: readonly unknown[],
+  [awaits, maxTtl]: readonly unknown[],
+  service: Membership,
+): Inspection {
   const [, history, incarnation, voting, generation, known, max, longest] = reply;
   return {
     history: text(history),
@@ -89,24 +94,25 @@ function inspection(reply: readonly unknown[], awaits: unknown, service: Members
     max: BigInt(text(max)),
     longestMs: wholeNumber(longest),
     awaits: awaits === '' ? null : awaits === '1' ? 'early' : 'late',
+    maxTtlMs: limitOf(maxTtl),
   };
 }
 
 export function inspected({ parts }: Reply, service: Membership): InspectReply {
   const refusal = mismatch(parts);
   if (refusal) return refusal;
-  return { answer: oneOf(parts, 'inspected'), ...inspection(parts, parts[8] ?? '', service) };
+  return { answer: oneOf(parts, 'inspected'), ...inspection(parts, parts.slice(8), service) };
 }
 
 export function report({ parts }: Reply, service: Membership): TimedReport {
   const [waited, version, role, evictionPolicy, appendOnly, time] = parts.slice(8);
   const [members, knownAs, names] = parts.slice(14);
   const [usedMemory, maxMemory, records] = parts.slice(17);
-  const [nextSet, awaits, previousSet] = parts.slice(20).map(text);
+  const [nextSet, awaits, previousSet, maxTtl] = parts.slice(20).map(text);
   const setUp = text(members) === '' ? null : setUpOf(text(members), knownAs, names);
   // A node of another lock service may have other nodes in its roster.
   const isOwn = members === service.members || members === `${service.members}${SEALED}`;
-  const seen = inspection(isOwn ? parts : parts.with(ROSTER_AT, ''), awaits, service);
+  const seen = inspection(isOwn ? parts : parts.with(ROSTER_AT, ''), [awaits, maxTtl], service);
   return {
     answer: oneOf(parts, 'status'),
     ...seen,
@@ -141,7 +147,9 @@ export function sealed({ parts }: Reply, service: Membership): SealReply {
   if (refusal) return refusal;
   const known = parts[PROMISED_ROSTER_AT];
   const answer = oneOf(parts, 'sealed');
-  return { answer, ...promiseOf(parts), roster: known === '' ? [] : roster(known, service) };
+  const maxTtlMs = limitOf(parts[PROMISED_ROSTER_AT + 1]);
+  const latest = known === '' ? [] : roster(known, service);
+  return { answer, ...promiseOf(parts), roster: latest, maxTtlMs };
 }
 
 /** The place of the roster in the replies of PROMISE and SEAL. */
@@ -186,6 +194,10 @@ export function admitted({ parts }: Reply): AdmitReply {
   return parts[0] === 'too-early'
     ? { answer: 'too-early', leftMs: wholeNumber(parts[1]) }
     : (mismatch(parts) ?? { answer: oneOf(parts, 'admitted', 'already-admitted', 'changed') });
+}
+
+export function limited({ parts }: Reply): LimitReply {
+  return mismatch(parts) ?? { answer: oneOf(parts, 'limited', 'changed') };
 }
 
 export function retired({ parts }: Reply): RetireReply {
@@ -291,6 +303,11 @@ function oneOf<Answer extends string>(reply: readonly unknown[], ...answers: Ans
 function text(value: unknown): string {
   if (typeof value === 'string') return value;
   throw unexpected(value);
+}
+
+/** The limit of a node; null if it has none. */
+function limitOf(value: unknown): number | null {
+  return text(value) === '' ? null : wholeNumber(value);
 }
 
 function wholeNumber(value: unknown): number {

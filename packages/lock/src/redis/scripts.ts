@@ -16,6 +16,7 @@ const needs = {
   promise: ['roster'],
   admit: ['roster'],
   retire: ['incarnation'],
+  limit: [],
   status: ['lock-table', 'vote'],
   seal: [],
   prepare: ['incarnation'],

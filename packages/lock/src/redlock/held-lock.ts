@@ -1,14 +1,12 @@
 import type { TokenBound } from '../core/answers.js';
-import { type AcquireFailure, failureError } from '../core/failure.js';
+import { failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
-import type { AcquisitionResult, ReleaseOutcome } from '../lease/transport.js';
+import type { AcquisitionResult, LockHandle, ReleaseOutcome } from '../lease/transport.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import type { AcquisitionRequest, Granted } from './acquire.js';
 import { Backfill } from './backfill.js';
 import { bringBack, extendOnAll } from './extend.js';
-import { raise } from './raise.js';
 import { release } from './release.js';
-import type { RaisableHandle } from './set-acquisition.js';
 
 /**
  * A lease is handed over only while at least this part of its TTL is left, because the successor
@@ -44,7 +42,7 @@ export interface HeldLockFacts {
  * that still waits. The nodes do not notice: to them, the first holder's owner id has the lock
  * until the last successor releases it.
  */
-export class HeldLock implements RaisableHandle {
+export class HeldLock implements LockHandle {
   readonly owner: string;
   readonly resources: readonly string[];
   readonly token: bigint;
@@ -104,14 +102,6 @@ export class HeldLock implements RaisableHandle {
     throw failureError(extended, ownership.resources, 0);
   }
 
-  /** Also ends hand-overs: the tokens of successors may be below the raised token. */
-  raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
-    const { ownership, ttlMs } = this.#facts;
-    this.#successors = [];
-    const request = { ownership, limitMs: nodeTimeoutMs(ttlMs), signal };
-    return raise(this.#nodes, request, token);
-  }
-
   async release(): Promise<ReleaseOutcome> {
     if (this.#handOver()) return 'released';
     const { ownership, backfill, ttlMs, deadlineMs } = this.#facts;
@@ -145,7 +135,7 @@ export function handleOf(
   { ownership, ttlMs }: AcquisitionRequest,
   { token, lastToken, deadlineMs, unasked, answers }: Granted,
   successors: readonly Successor[],
-): AcquisitionResult<HeldLock> {
+): AcquisitionResult {
   const backfill =
     unasked.length > 0 ? new Backfill(nodes, ownership, lastToken, deadlineMs, unasked) : null;
   const facts = { ownership, ttlMs, token, deadlineMs, backfill, successors };

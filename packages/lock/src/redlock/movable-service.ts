@@ -1,9 +1,9 @@
 import { checkFields, checkFlag } from '../core/options.js';
+import type { LockTransport } from '../lease/transport.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { Move, type MoveStatus } from './move.js';
 import { MovingTransport } from './moving-transport.js';
-import type { ServiceParts } from './node-group.js';
-import type { ServiceTransport } from './set-acquisition.js';
+import type { ServiceParts } from './node-set.js';
 
 export interface MoveOptions {
   /**
@@ -18,7 +18,7 @@ export interface MoveOptions {
 export class MovableService {
   readonly present: ServiceParts;
   readonly next: MovableService | null;
-  readonly transport: ServiceTransport;
+  readonly transport: LockTransport;
   readonly #move: Move | null = null;
   readonly #moving: MovingTransport | null = null;
 

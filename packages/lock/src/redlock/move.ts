@@ -9,22 +9,15 @@ import {
   type MoveView,
   mergeLeases,
   moveStateOf,
+  type Sealed,
   type SealedLeases,
 } from '../core/move.js';
-import type { ResolvedOptions } from '../core/options.js';
 import { consistentQuorum, majorityOf, type Voter } from '../core/quorum.js';
 import { findTwins, type Inspection, type Promised } from '../core/readmission.js';
 import type { RedisNode } from '../redis/node.js';
 import type { LeasesReply, SealReply } from '../redis/replies.js';
 import { inTime, type Runtime } from '../runtime/runtime.js';
-import { type Arrival, RETRY_MS, ReadmissionRound } from './readmission-round.js';
-
-/** The nodes of one lock service: the same servers under another key prefix are another set. */
-export interface NodeSet {
-  /** Sorted by name. */
-  readonly nodes: readonly RedisNode[];
-  readonly options: ResolvedOptions;
-}
+import { type Arrival, type NodeSet, RETRY_MS, ReadmissionRound } from './readmission-round.js';
 
 /**
  * The state of a move to the next node set. `JSON.stringify` writes tokens as decimal strings.
@@ -57,6 +50,9 @@ const LEASES_PER_CARRY = 100;
  * majority took, if that is longer.
  */
 const LOOK_MORE_MS = 50;
+
+/** Maximum number of times that the next set is prepared, if a node changes meanwhile. */
+const PREPARES_MAX = 3;
 
 type Reply = { readonly answer: string };
 
@@ -95,6 +91,35 @@ export class Move {
     return this.#stateOf(await this.#see(isQuick));
   }
 
+  /**
+   * PREPARE before the move: the nodes of the next set do not start it by themselves from now on.
+   * So a program that knows the next set alone gets no lock too early, and an operator can tell
+   * that programs know this set. It prepares no node if the next set may have voted before, or if
+   * the present set does not vote. A repeated or late PREPARE changes nothing. Never rejects.
+   *
+   * @returns true if no node needs another announcement, as long as it keeps its data
+   */
+  async announce(): Promise<boolean> {
+    const { nodes } = this.#next;
+    const seen = await Promise.all(nodes.map((node) => node.status()));
+    const reports = seen.map((reply) => (reply.answer === 'status' ? reply : null));
+    const hasVoted = reports.some((one) => one && (one.generation > 0 || one.nextSet !== null));
+    const fresh = nodes.filter((_, at) => reports[at] && reports[at].awaits === null);
+    if (hasVoted || fresh.length === 0) return hasVoted || !reports.includes(null);
+    const inspections = await Promise.all(fresh.map((node) => node.inspect()));
+    // The present set still votes after the inspection, so the next one had not voted before it.
+    if (!isVoting((await this.#see(false)).present, this.#present)) return false;
+    const previous = textOf(this.#present);
+    const preparing = fresh.map((node, at) => {
+      const inspection = inspections[at];
+      return inspection?.answer === 'inspected' && inspection.generation === 0
+        ? node.prepare(inspection, true, previous)
+        : null;
+    });
+    const replies = await Promise.all(preparing);
+    return !reports.includes(null) && replies.every((one) => one?.answer === 'prepared');
+  }
+
   /** Takes all steps that are possible now. Never rejects. */
   async run({ mayBegin, isForced = false }: MoveOptions): Promise<MoveStatus> {
     const views = await this.#see(!mayBegin);
@@ -125,7 +150,10 @@ export class Move {
    * @returns the obstacle; or `hasVoted`. It is true if the move has admitted a node before, and a
    * node may have forgotten its votes since. Then the usual readmission goes on, without the move
    */
-  async #prepare(isBegun: boolean): Promise<MoveStatus | { readonly hasVoted: boolean }> {
+  async #prepare(
+    isBegun: boolean,
+    triesLeft = PREPARES_MAX - 1,
+  ): Promise<MoveStatus | { readonly hasVoted: boolean }> {
     const { nodes } = this.#next;
     const refuse = async (why: string): Promise<MoveStatus> => {
       // Another process may have begun the move meanwhile.
@@ -162,6 +190,9 @@ export class Move {
     const isReady = ({ answer }: Reply): boolean =>
       answer === 'prepared' || (isBegun && answer === 'voting');
     if (replies.every(isReady)) return { hasVoted: false };
+    // An announcement may have been faster. It begins an incarnation that waits already.
+    const hasChanged = replies.some(({ answer }) => answer === 'changed');
+    if (hasChanged && triesLeft > 0) return this.#prepare(isBegun, triesLeft - 1);
     return refuse(`every node of the next set must wait for the move: ${listed(nodes, replies)}`);
   }
 
@@ -175,7 +206,7 @@ export class Move {
   async #seal(
     views: readonly MoveView[],
     isBegun: boolean,
-  ): Promise<MoveStatus | { seals: readonly Promised[]; list: string; isContested: boolean }> {
+  ): Promise<MoveStatus | { seals: readonly Sealed[]; list: string; isContested: boolean }> {
     const { nodes } = this.#present;
     const names = this.#next.nodes.map(({ name }) => name);
     const replies: SealReply[] = [];
@@ -226,7 +257,7 @@ export class Move {
   /** Carries the leases to the inspected nodes of the next set, if it is known which are valid. */
   async #arrive(
     seen: readonly (Inspection | null)[],
-    { floor, longestMs, isComplete }: Evidence,
+    { floor, longestMs, isComplete, maxTtlMs }: Evidence,
     sealed: readonly SealedLeases[],
   ): ReturnType<Arrival> {
     if (!seen.every((one) => one?.voting || one?.awaits)) return null;
@@ -234,7 +265,7 @@ export class Move {
     const deciding = isComplete && isUntouched(seen) ? decidingLeases(sealed, total) : null;
     // Otherwise, nothing is carried: a lease may have ended in the next set already.
     if (deciding && !(await this.#carry(seen, mergeLeases(deciding, total)))) return null;
-    return { floor, longestMs, isCertain: deciding !== null };
+    return { floor, longestMs, isCertain: deciding !== null, maxTtlMs };
   }
 
   async #carry(

@@ -5,13 +5,14 @@ import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
+  LockTransport,
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import { Announcements } from './announcements.js';
 import type { Move, MoveStatus } from './move.js';
 import type { RedlockTransport } from './redlock-transport.js';
-import type { RaisableHandle, ServiceTransport } from './set-acquisition.js';
 
 /** Milliseconds between two checks of a move that is under way. */
 const LOOK_EVERY_MS = 50;
@@ -35,11 +36,12 @@ const UNDER_WAY = 'the nodes move to another set, which takes longer than the ca
  * Serves from the present node set, and from the next one as soon as that votes. While the present
  * set serves, a call costs nothing more than without a next set.
  */
-export class MovingTransport implements ServiceTransport {
-  readonly next: ServiceTransport;
+export class MovingTransport implements LockTransport {
+  readonly next: LockTransport;
   readonly #present: RedlockTransport;
   readonly #move: Move;
   readonly #runtime: Runtime;
+  readonly #announcements: Announcements;
   #isMoved = false;
   #round: Promise<MoveStatus> | null = null;
   #last: MoveStatus | null = null;
@@ -49,11 +51,12 @@ export class MovingTransport implements ServiceTransport {
   /** The latest releases in the next set, by owner. */
   readonly #releases = new Map<string, Promise<ReleaseOutcome>>();
 
-  constructor(present: RedlockTransport, next: ServiceTransport, move: Move, runtime: Runtime) {
+  constructor(present: RedlockTransport, next: LockTransport, move: Move, runtime: Runtime) {
     this.#present = present;
     this.next = next;
     this.#move = move;
     this.#runtime = runtime;
+    this.#announcements = new Announcements(move, runtime);
     present.nodes.onSealed = (resources, owner) => void this.#releaseInNext(resources, owner);
   }
 
@@ -62,7 +65,7 @@ export class MovingTransport implements ServiceTransport {
     return this.#isMoved;
   }
 
-  async acquire(request: AcquireRequest): Promise<AcquisitionResult<RaisableHandle>> {
+  async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     if (!this.#isMoved) {
       const result = await this.#present.acquire(request);
       if (result.ok) return this.followed(result);
@@ -72,13 +75,13 @@ export class MovingTransport implements ServiceTransport {
     return this.next.acquire(request);
   }
 
-  wait(request: AcquireRequest): Waiter<RaisableHandle> {
+  wait(request: AcquireRequest): Waiter {
     if (this.#isMoved) return this.next.wait(request);
     return new MovingWaiter(this, this.#present.wait(request), request);
   }
 
-  waitBehindOthers(request: AcquireRequest): Waiter<RaisableHandle> | null {
-    if (this.#isMoved) return this.next.waitBehindOthers(request);
+  waitBehindOthers(request: AcquireRequest): Waiter | null {
+    if (this.#isMoved) return this.next.waitBehindOthers?.(request) ?? null;
     const waiter = this.#present.waitBehindOthers(request);
     return waiter ? new MovingWaiter(this, waiter, request) : null;
   }
@@ -97,13 +100,13 @@ export class MovingTransport implements ServiceTransport {
   }
 
   async close(): Promise<void> {
+    this.#announcements.end();
     await Promise.all([this.#present.close(), this.next.close()]);
   }
 
   /** Adapts a lease of the present set. After the move, its calls go to the next set. */
-  followed(
-    result: AcquisitionResult<RaisableHandle> & { readonly ok: true },
-  ): AcquisitionResult<RaisableHandle> {
+  followed(result: AcquisitionResult & { readonly ok: true }): AcquisitionResult {
+    this.#announcements.begin();
     const { handle } = result;
     const { resources, token, deadlineMs, owner } = handle;
     return {
@@ -115,13 +118,6 @@ export class MovingTransport implements ServiceTransport {
         owner,
         share: () => handle.share?.() ?? owner,
         extend: (ttlMs) => this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs }),
-        raise: async (least, signal) => {
-          const raised = await handle.raise(least, signal);
-          if (typeof raised === 'bigint' || !hasSealed(raised.nodes)) return raised;
-          // The caller then releases its locks, and acquires all of them again, in the next node
-          // set.
-          return { ...raised, reason: 'no-quorum', hint: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
-        },
         // The handle's own release may hand the lock over to a waiter of this process.
         release: () => this.releaseBy(() => handle.release(), resources, owner),
       },
@@ -237,7 +233,10 @@ export class MovingTransport implements ServiceTransport {
       this.#last = outcome;
       const forMs = outcome.state === 'begun' ? outcome.retryAfterMs : LOOK_AGAIN_MS;
       this.#lastUntilMs = this.#runtime.nowMs() + forMs;
-      if (outcome.state === 'done') this.#isMoved = true;
+      if (outcome.state === 'done') {
+        this.#isMoved = true;
+        this.#announcements.end();
+      }
       return outcome;
     });
     return this.#round;
@@ -258,19 +257,19 @@ function hasSealed(nodes: readonly NodeAnswer[]): boolean {
 }
 
 /** A waiter in the queues of the present set, and after the move in those of the next one. */
-class MovingWaiter implements Waiter<RaisableHandle> {
+class MovingWaiter implements Waiter {
   readonly #transport: MovingTransport;
   readonly #request: AcquireRequest;
-  #waiter: Waiter<RaisableHandle>;
+  #waiter: Waiter;
   #isInNext = false;
 
-  constructor(transport: MovingTransport, waiter: Waiter<RaisableHandle>, request: AcquireRequest) {
+  constructor(transport: MovingTransport, waiter: Waiter, request: AcquireRequest) {
     this.#transport = transport;
     this.#waiter = waiter;
     this.#request = request;
   }
 
-  async acquire(): Promise<AcquisitionResult<RaisableHandle>> {
+  async acquire(): Promise<AcquisitionResult> {
     if (!this.#isInNext) {
       const result = await this.#waiter.acquire();
       if (result.ok) return this.#transport.followed(result);

@@ -7,6 +7,7 @@ import {
   type Gathering,
   type Inspection,
   isSeenAgain,
+  limitIn,
   type Promised,
   planGathering,
   planReadmission,
@@ -33,28 +34,7 @@ export interface RoundOutcome {
    * null for any other node.
    */
   readonly mismatches: readonly (NodeAnswer | null)[];
-  /** True if other clients have set up the lock service in another way: see `Guard`. */
-  readonly isElsewhere: boolean;
 }
-
-/**
- * A reason why no node may be admitted. `isElsewhere`: other clients have set up the lock service
- * in another way, so only another configuration helps.
- */
-export interface Obstacle {
-  readonly reason: string;
-  readonly isElsewhere: boolean;
-}
-
-/**
- * Another condition for an admission. It is checked before the promises. If no majority votes, it
- * is checked again after them. So if two clients set up the service in different ways at the same
- * time, at least one of them sees the other's set-up.
- *
- * @param isFirst true if no majority votes
- * @returns null if the nodes may be admitted
- */
-export type Guard = (isFirst: boolean) => Promise<Obstacle | null>;
 
 /** An operator's decision that no node can make. `index`: the node concerned; null for all. */
 export interface Force {
@@ -70,12 +50,11 @@ type Inspections = readonly (Inspection | null)[];
  */
 export type Arrival = (seen: Inspections) => Promise<NonNullable<Seed['moved']> | null>;
 
-/** The nodes of one lock service. */
-export interface ReadmittedSet {
+/** The nodes of one lock service: the same servers under another key prefix are another set. */
+export interface NodeSet {
   /** Sorted by name. */
   readonly nodes: readonly RedisNode[];
   readonly options: ResolvedOptions;
-  readonly guard?: Guard | null;
 }
 
 /** The options of a round. The usual round has none. */
@@ -99,13 +78,13 @@ export const RETRY_MS = 250;
  * one incarnation. Only the inspected incarnation carries out an ADMIT, and only once.
  */
 export class ReadmissionRound {
-  readonly #set: ReadmittedSet;
+  readonly #set: NodeSet;
   readonly #runtime: Runtime;
   readonly #force: Force | null;
   readonly #arrival: Arrival | null;
   readonly #replies: LastReplies;
 
-  constructor(set: ReadmittedSet, { force = null, arrival = null }: RoundKind, runtime: Runtime) {
+  constructor(set: NodeSet, { force = null, arrival = null }: RoundKind, runtime: Runtime) {
     this.#set = set;
     this.#runtime = runtime;
     this.#force = force;
@@ -174,9 +153,6 @@ export class ReadmissionRound {
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.voting)) return null;
     }
-    const isFirst = gathering.everybody !== null && !isForced;
-    const obstacle = await this.#set.guard?.(isFirst);
-    if (obstacle) return this.#obstructed(obstacle);
     if (gathering.everybody !== null && this.#arrival) {
       const moved = await this.#arrival(seen);
       if (!moved) return null;
@@ -184,8 +160,6 @@ export class ReadmissionRound {
     }
     const readmission = await this.#promised(seen, gathering, seed);
     if (!readmission) return null;
-    const late = isFirst ? await this.#set.guard?.(true) : null;
-    if (late) return this.#obstructed(late);
     await this.#admit(seen, gathering, readmission, seed.moved ?? null);
     return this.#outcome(seen, gathering);
   }
@@ -242,6 +216,7 @@ export class ReadmissionRound {
     readmission: Readmission,
     moved: Seed['moved'] | null,
   ): Promise<void> {
+    const maxTtlMs = limitIn(seen) ?? moved?.maxTtlMs ?? this.#set.options.firstMaxTtlMs;
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
       const nomination = nominations.find((one) => one.index === index);
@@ -251,7 +226,8 @@ export class ReadmissionRound {
         ? movedWaitMsOf(moved, readmission)
         : recoveryWaitMsOf(node, inspection, readmission);
       const recoveryWaitMs = isForced ? 0 : waitMs;
-      return node.admit(inspection, nomination.generation, readmission, recoveryWaitMs);
+      const admission = { ...readmission, maxTtlMs, recoveryWaitMs };
+      return node.admit(inspection, nomination.generation, admission);
     });
     for (const { index, generation } of nominations) {
       const node = this.#node(index).name;
@@ -298,11 +274,7 @@ export class ReadmissionRound {
   /** The end of a round in which no vote became known. */
   #refuse(reason: string, againMs: number | null = null): RoundOutcome {
     const mismatches = this.#replies.mismatches();
-    return { voting: [], notVoting: [], isElsewhere: false, reason, againMs, mismatches };
-  }
-
-  #obstructed({ reason, isElsewhere }: Obstacle): RoundOutcome {
-    return { ...this.#refuse(reason, isElsewhere ? null : this.#retryMs()), isElsewhere };
+    return { voting: [], notVoting: [], reason, againMs, mismatches };
   }
 
   /** Long enough for another client to make progress, short beside a caller's `waitMs`. */

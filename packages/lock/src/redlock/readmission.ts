@@ -1,10 +1,11 @@
 import { majorityOf } from '../core/quorum.js';
+import type { RedisNode } from '../redis/node.js';
 import type { Runtime } from '../runtime/runtime.js';
 import {
   type Force,
+  type NodeSet,
   RETRY_MS,
   ReadmissionRound,
-  type ReadmittedSet,
   type RoundOutcome,
 } from './readmission-round.js';
 
@@ -24,14 +25,14 @@ export type ReadmitResult =
  * time, in the background. Never rejects.
  */
 export class Readmissions {
-  readonly #set: ReadmittedSet;
+  readonly #set: NodeSet;
   readonly #runtime: Runtime;
   #round: Promise<RoundOutcome> | null = null;
   #cancelNext: (() => void) | null = null;
   #last: RoundOutcome | null = null;
   #isClosed = false;
 
-  constructor(set: ReadmittedSet, runtime: Runtime) {
+  constructor(set: NodeSet, runtime: Runtime) {
     this.#set = set;
     this.#runtime = runtime;
   }
@@ -107,4 +108,20 @@ export function resultOf(
   const isDone = index === null ? !isForced || notVoting.length === 0 : voting.includes(index);
   if (isDone && voting.length >= majorityOf(nodeCount)) return { ok: true };
   return { ok: false, reason, retryAfterMs: againMs ?? 0 };
+}
+
+/** Sets the limit of the leases on all nodes. `ok` only if a majority is known to have it. */
+export async function limitOn(
+  nodes: readonly RedisNode[],
+  maxTtlMs: number,
+): Promise<ReadmitResult> {
+  const replies = await Promise.all(nodes.map((node) => node.limit(maxTtlMs)));
+  const limited = replies.filter(({ answer }) => answer === 'limited');
+  if (limited.length >= majorityOf(nodes.length)) return { ok: true };
+  const each = nodes.map(({ name }, at) => {
+    const reply = replies[at];
+    return `${name} (${reply && 'error' in reply ? reply.error.message : reply?.answer})`;
+  });
+  const reason = `no majority is known to have the limit; ask again: ${each.join(', ')}`;
+  return { ok: false, reason, retryAfterMs: 0 };
 }

@@ -8,6 +8,7 @@ import { publish } from '../lease/events.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
+  LockTransport,
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
@@ -20,13 +21,12 @@ import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.
 import { acquire } from './acquire.js';
 import { HeldLock, handleOf } from './held-lock.js';
 import type { Readmissions } from './readmission.js';
-import type { ServiceTransport } from './set-acquisition.js';
 
 /**
  * The Redlock algorithm over Redis nodes, with the wait queue. It readmits nodes that lost their
  * memory: only then may they vote again.
  */
-export class RedlockTransport implements ServiceTransport, WaiterContext {
+export class RedlockTransport implements LockTransport, WaiterContext {
   readonly nodes: Nodes;
   readonly wakeUps: WakeUps;
   readonly localQueue: LocalQueue<QueuedWaiter>;
@@ -47,7 +47,7 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
     this.#readmissions = readmissions;
   }
 
-  acquire(request: AcquireRequest): Promise<AcquisitionResult<HeldLock>> {
+  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     const { resources, ttlMs, signal } = request;
     const { nodes } = this;
     return this.withReadmission(request, async (limitMs) => {
@@ -58,11 +58,11 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
     });
   }
 
-  wait(request: AcquireRequest): Waiter<HeldLock> {
+  wait(request: AcquireRequest): Waiter {
     return new QueuedWaiter(this, request);
   }
 
-  waitBehindOthers(request: AcquireRequest): Waiter<HeldLock> | null {
+  waitBehindOthers(request: AcquireRequest): Waiter | null {
     if (!this.localQueue.hasWaiters(request.resources)) return null;
     const waiter = new QueuedWaiter(this, request);
     waiter.enter();
@@ -89,8 +89,8 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
 
   async withReadmission(
     request: AcquireRequest,
-    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult<HeldLock>>,
-  ): Promise<AcquisitionResult<HeldLock>> {
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
+  ): Promise<AcquisitionResult> {
     const { runtime } = this.nodes;
     const untilMs = Math.max(request.endMs, runtime.nowMs() + LAST_ANSWERS_MS);
     const limitMs = (): number => answerLimitMs(request.ttlMs, untilMs - runtime.nowMs());
@@ -121,10 +121,6 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
     const majority = majorityOf(all.length);
     if (round === null || (isLate && round.voting.length >= majority)) {
       return { ...failure, hint: UNDER_WAY };
-    }
-    if (round.isElsewhere) {
-      const hint = round.reason;
-      return { ...failure, reason: 'config-mismatch', hint, retryAfterMs: 0 };
     }
     const nodes = failure.nodes.map((node, at) => round.mismatches[at] ?? node);
     const mismatch = mismatchIn(nodes);
@@ -161,10 +157,7 @@ const NO_VOTE: ReadonlySet<NodeAnswer['answer']> = new Set([
 ]);
 
 /** Publishes the nodes that did not vote. Adds a hint if other clients set up nodes differently. */
-function explained(
-  result: AcquisitionResult<HeldLock>,
-  { resources }: AcquireRequest,
-): AcquisitionResult<HeldLock> {
+function explained(result: AcquisitionResult, { resources }: AcquireRequest): AcquisitionResult {
   if (result.ok) return result;
   for (const node of result.nodes) {
     if (NO_VOTE.has(node.answer)) publish('fenced:lock:node-refused', () => ({ resources, node }));

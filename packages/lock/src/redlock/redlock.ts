@@ -2,6 +2,7 @@ import { LockArgumentError } from '../core/errors.js';
 import {
   checkFields,
   checkFlag,
+  checkMaxTtlMs,
   type RedlockOptions,
   type ResolvedOptions,
   resolveOptions,
@@ -11,9 +12,9 @@ import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { checkMoveOptions, MovableService, type MoveOptions } from './movable-service.js';
 import type { MoveStatus } from './move.js';
-import { NodeGroup } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
-import { type ReadmitResult, resultOf } from './readmission.js';
+import { openNodeSet } from './node-set.js';
+import { limitOn, type ReadmitResult, resultOf } from './readmission.js';
 import { statusOf } from './status.js';
 
 export interface RedlockConfig extends RedlockOptions {
@@ -40,6 +41,8 @@ export interface ReadmitOptions {
   readonly node?: string;
   /** @default false */
   readonly force?: boolean;
+  /** The longest lease that the nodes grant from now on. Without it, they keep their limit. */
+  readonly maxTtlMs?: number;
 }
 
 const CONFIG_FIELDS = ['nodes', 'maxTtlMs', 'keyPrefix', 'fenceTtlMs', 'firstToken', 'next'];
@@ -111,23 +114,29 @@ export class Redlock extends LockService {
    * - With `node`: the data of that node has gone back in time while its process went on. It begins
    *   anew, as if restarted.
    *
+   * With `maxTtlMs`, all nodes that answer get this limit of the leases. Longer leases that are
+   * held end with the time that they have.
+   *
    * If the operator is wrong, two clients may hold a lock at once. If a node that was given up
    * comes back with its vote, the order of tokens rests on the clock.
    *
-   * @returns `ok` only if a majority is known to vote. A named node must vote, too. With `force`
-   * and no name, all nodes that answered must vote. Otherwise `reason` has every node's own answer.
+   * @returns `ok` only if a majority is known to vote, and to have the limit. A named node must
+   * vote, too. With `force` and no name, all nodes that answered must vote. Otherwise `reason` has
+   * every node's own answer.
    * A lost reply leaves the outcome unknown
    * @throws {LockArgumentError} no node has that name
    */
   async readmit(options: ReadmitOptions = {}): Promise<ReadmitResult> {
-    checkFields('the options of readmit', options, ['node', 'force']);
-    const { node = null } = options;
+    checkFields('the options of readmit', options, ['node', 'force', 'maxTtlMs']);
+    const { node = null, maxTtlMs } = options;
+    if (maxTtlMs !== undefined) checkMaxTtlMs(maxTtlMs);
     const force = checkFlag('force', options.force ?? false);
     const { nodes, readmissions } = this.#service.served;
     const index = node === null ? null : nodes.findIndex(({ name }) => name === node);
     if (index === -1) throw new LockArgumentError(`no node has that name node=${String(node)}`);
     const outcome = await (force ? readmissions.force({ index }) : readmissions.run());
-    return resultOf(outcome, nodes.length, index, force);
+    const result = resultOf(outcome, nodes.length, index, force);
+    return result.ok && maxTtlMs !== undefined ? limitOn(nodes, maxTtlMs) : result;
   }
 }
 
@@ -147,17 +156,18 @@ function serviceOf(
   runtime: Runtime,
   used: readonly string[] = [],
 ): MovableService {
-  const { maxTtlMs, fenceTtlMs, keyPrefix } = options;
+  const { keyPrefix } = options;
   if (used.includes(keyPrefix)) {
     throw new LockArgumentError(
       `the next set needs a key prefix that was never used, not that of a set before it keyPrefix=${keyPrefix}`,
     );
   }
-  const parts = new NodeGroup(nodes, options, runtime).service(options);
+  const parts = openNodeSet(nodes, options, runtime);
   if (!next) return new MovableService(parts, null, runtime);
   checkFields('next', next, ['nodes', 'keyPrefix', 'next']);
   // Without `firstToken`: the tokens of the next set continue those of the present one.
-  const nextOptions = resolveOptions({ maxTtlMs, fenceTtlMs, keyPrefix: next.keyPrefix });
+  const { keyPrefix: nextPrefix } = resolveOptions({ keyPrefix: next.keyPrefix });
+  const nextOptions = { ...options, keyPrefix: nextPrefix, firstToken: null };
   const following = serviceOf(next, nextOptions, runtime, [...used, keyPrefix]);
   return new MovableService(parts, following, runtime);
 }

@@ -6,7 +6,8 @@
 -- - ARGV:
 --   - history, incarnation and generation of this node
 --   - roster, floor, longest lease (ms): computed from the nodes' replies to PROMISE
---   - max_ttl (ms), recovery wait (ms), the node's name, all names
+--   - max_ttl (ms): the limit that most of the inspected nodes have, see limitIn
+--   - recovery wait (ms), the node's name, all names
 -- - replies:
 --   - {'admitted'} | {'already-admitted'} | {'changed'}
 --   - {'too-early', left (ms)}: the recovery wait since the first ADMIT is not over

@@ -5,7 +5,7 @@
 -- - ARGV: a random name for the incarnation
 -- - replies:
 --   - {'inspected', history, incarnation, voting (1|0), generation, roster, max, longest (ms),
---     awaits (1|0, `early` of PREPARE)}; a field is empty or 0 if nothing is known
+--     awaits, max_ttl (ms)}. A field is empty or 0 if nothing is known. `awaits`: see prepare.lua
 --   - a mismatch, see node.lua
 commands.inspect = function(_, _, name)
   local seen = redis.call('HMGET', NODE, 'seen_history', 'members')
@@ -13,9 +13,11 @@ commands.inspect = function(_, _, name)
   if refusal then return refusal end
   if seen[1] ~= own_history() then begin_incarnation(name) end
 
-  local fields = redis.call('HMGET', NODE, 'incarnation', 'history', 'generation', 'roster', 'max', 'longest', 'awaits')
+  local fields = redis.call('HMGET', NODE, 'incarnation', 'history', 'generation', 'roster', 'max', 'longest', 'awaits',
+    'max_ttl')
   return {
     'inspected', own_history(), fields[1], fields[2] == own_history() and 1 or 0, fields[3] or '0', fields[4] or '',
     fields[5] or '0', fields[6] or '0', fields[7] or '',
+    fields[8] or '',
   }
 end

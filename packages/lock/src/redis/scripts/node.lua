@@ -21,7 +21,8 @@
 -- - `members`: the storage version, a blank, and a digest of all node names and this node's own.
 --   A client that sends another text is refused. Every storage version keeps this field
 -- - `name`, `names`: this node's own name, and all names as JSON. A refused client gets both
--- - `max_ttl`: the longest lease in ms that this node would grant
+-- - `max_ttl`: the longest lease in ms that this node would grant. A readmitted node takes it over
+--   from the others
 -- - `opened`: time (ms) at which this hash began, or at which the clock was found to have gone back
 -- - `rotated`: time (ms) at which an old hash last became KEYS[2]
 -- - `incarnation`, `seen_history`: the unique name of this incarnation, and its history. The first

@@ -6,13 +6,15 @@
 --
 -- - ARGV: the next set, and its node names as JSON
 -- - replies:
---   - {'sealed', max, longest (ms), voting (1|0), generation, incarnation, roster}: a repeated
---     request gets the same reply. `voting`: 1 if this still is the incarnation that voted
+--   - {'sealed', max, longest (ms), voting (1|0), generation, incarnation, roster, max_ttl (ms)}:
+--     a repeated request gets the same reply. `voting`: 1 if this still is the incarnation that
+--     voted
 --   - {'sealed-for', the other next set}
 --   - a mismatch, see node.lua
 commands.seal = function(_, _, next_set, names)
   local fields = redis.call('HMGET', NODE,
-    'members', 'next_set', 'max', 'longest', 'history', 'generation', 'incarnation', 'roster')
+    'members', 'next_set', 'max', 'longest', 'history', 'generation', 'incarnation', 'roster',
+    'max_ttl')
   local is_sealed = fields[1] == MEMBERS .. SEALED
   local refusal = mismatch(is_sealed and MEMBERS or fields[1])
   if refusal then return refusal end
@@ -24,6 +26,6 @@ commands.seal = function(_, _, next_set, names)
   end
   return {
     'sealed', fields[3] or '0', fields[4] or '0', fields[5] == own_history() and 1 or 0, fields[6] or '0', fields[7] or '',
-    fields[8] or '',
+    fields[8] or '', fields[9] or '',
   }
 end

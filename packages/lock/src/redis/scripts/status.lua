@@ -9,7 +9,7 @@
 --   - members, name, names
 --   - used_memory and maxmemory (bytes)
 --   - number of lock records; empty if this user may not count them
---   - next_set, awaits and previous_set; empty if there is none
+--   - next_set, awaits, previous_set and max_ttl; empty if there is none
 commands.status = function()
   local function info(section, field)
     return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
@@ -18,7 +18,7 @@ commands.status = function()
   local members = redis.call('HGET', NODE, 'members')
   local fields = other_version(members) and {} or redis.call('HMGET', NODE,
     'incarnation', 'history', 'generation', 'roster', 'max', 'longest', 'recovery_since', 'seen_history', 'name', 'names',
-    'next_set', 'awaits', 'previous_set')
+    'next_set', 'awaits', 'previous_set', 'max_ttl')
   local own = own_history()
   local waited = own and fields[8] == own and fields[7] and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
   local records = 0
@@ -42,6 +42,6 @@ commands.status = function()
     digits(own_time_ms()),
     members or '', fields[9] or '', fields[10] or '',
     info('memory', 'used_memory') or '0', info('memory', 'maxmemory') or '0', records or '',
-    fields[11] or '', fields[12] or '', fields[13] or '',
+    fields[11] or '', fields[12] or '', fields[13] or '', fields[14] or '',
   }
 end
