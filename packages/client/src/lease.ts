@@ -23,11 +23,16 @@ export interface Granted {
 /** The client that a lease belongs to. */
 export interface LeaseClient {
   readonly runtime: Runtime;
+  /** Aborts when the client is closed. */
+  readonly closing: AbortSignal;
   extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted>;
   releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome>;
   /** Called when the lease ends. */
   ended(leaseId: string): void;
 }
+
+/** Aborts the lease's signal, because its client is closed. The lease is still held. */
+export let abortForClose: (lease: GatewayLease) => void;
 
 /** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock`. */
 export class GatewayLease implements AsyncDisposable {
@@ -47,8 +52,14 @@ export class GatewayLease implements AsyncDisposable {
   readonly #limitMs: number;
   readonly #client: LeaseClient;
   readonly #controller = new AbortController();
+  /** The reason why the lease is over; null while it is held. */
+  #ending: LeaseError | null = null;
   #cancelTimer: () => void = () => undefined;
   #released: Promise<ReleaseOutcome> | undefined;
+
+  static {
+    abortForClose = (lease) => lease.#controller.abort(lease.#client.closing.reason);
+  }
 
   /** Made by `acquire`. */
   constructor(
@@ -89,15 +100,20 @@ export class GatewayLease implements AsyncDisposable {
     return this.#granted.signedTokens;
   }
 
-  /** Aborts when the lease is over, with a {@link LeaseError} as reason. */
+  /**
+   * Aborts, with a {@link LeaseError} as reason, when the lease is over. Aborts earlier, with code
+   * `closed`, when the client is closed: then end the work, for which the lease is still held.
+   */
   get signal(): AbortSignal {
     this.remainingMs();
+    const { closing } = this.#client;
+    if (closing.aborted) this.#controller.abort(closing.reason);
     return this.#controller.signal;
   }
 
   /** Milliseconds for which the lease is valid, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
-    if (this.#controller.signal.aborted) return 0;
+    if (this.#ending) return 0;
     const remainingMs = this.#endMs - this.#client.runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
     if (this.#limitMs < this.#granted.deadlineMs) {
@@ -124,9 +140,9 @@ export class GatewayLease implements AsyncDisposable {
   ensure(ms = 1): void {
     const remainingMs = this.remainingMs();
     if (remainingMs > 0 && remainingMs >= ms) return;
-    const { reason } = this.#controller.signal;
-    throw reason
-      ? lost(reason.message, reason.cause)
+    const ending = this.#ending;
+    throw ending
+      ? lost(ending.message, ending.cause)
       : lost('not enough of the lease is left', this.#extensionError ?? undefined);
   }
 
@@ -205,7 +221,8 @@ export class GatewayLease implements AsyncDisposable {
   #lose(detail: string, cause?: unknown): void {
     this.#cancelTimer();
     this.#client.ended(this.owner);
-    this.#controller.abort(lost(detail, cause));
+    this.#ending ??= lost(detail, cause);
+    this.#controller.abort(this.#ending);
   }
 }
 

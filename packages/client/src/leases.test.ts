@@ -145,7 +145,8 @@ test('close releases the leases that have not ended, each once', async () => {
   const lease = await gateway.acquire('a', { ttlMs: 10_000 });
   await gateway.close();
   await gateway.close();
-  expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
+  expect(lease.signal.reason).toMatchObject({ code: 'closed' });
+  expect(() => lease.ensure()).toThrow('the lease was released');
   expect(requests).toEqual(['POST', 'POST', 'DELETE']);
 });
 

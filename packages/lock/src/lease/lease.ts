@@ -8,6 +8,8 @@ import type { LockHandle, ReleaseOutcome } from './transport.js';
 export interface LeaseContext {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
+  /** Aborts when the lock service is closed. */
+  readonly closing: AbortSignal;
   /** Called when the owner id of a lease is read. */
   shared(owner: string, lease: LocalLease): void;
   /** Called once, when the lease of this owner ends. */
@@ -43,6 +45,9 @@ const noLimit: HoldLimit = {
  * then held for `maxHoldMs`.
  */
 export let limitHold: (lease: LocalLease, endMs: number, maxHoldMs: number) => void;
+
+/** Aborts the lease's signal, because the lock service is closed. The lease is still held. */
+export let abortForClose: (lease: LocalLease) => void;
 
 /**
  * A lock that is held for a limited time. It may end earlier than its holder believes. So every
@@ -93,6 +98,7 @@ export class LocalLease implements AsyncDisposable {
       lease.#limit = { endMs, maxHoldMs };
       lease.#watchDeadline();
     };
+    abortForClose = (lease) => lease.#controller?.abort(lease.#context.closing.reason);
   }
 
   /**
@@ -106,11 +112,17 @@ export class LocalLease implements AsyncDisposable {
     return owner;
   }
 
-  /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */
+  /**
+   * Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. Aborts
+   * earlier, with an error of code `closed`, when the lock service is closed: then end the work,
+   * for which the lease is still held.
+   */
   get signal(): AbortSignal {
     this.remainingMs();
     this.#controller ??= new AbortController();
+    const { closing } = this.#context;
     if (this.#ending) this.#controller.abort(this.#reasonOf(this.#ending));
+    else if (closing.aborted) this.#controller.abort(closing.reason);
     else if (!this.#cancelTimer) this.#watchDeadline();
     return this.#controller.signal;
   }
