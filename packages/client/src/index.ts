@@ -150,8 +150,8 @@ export class FencedGateway implements AsyncDisposable {
   }
 
   /**
-   * Ends waits, and aborts the signals of leases, with an error of code `closed`. Then waits for the
-   * routines of `using`, whose leases are extended meanwhile, for `drainMs` at most. At last it
+   * Ends waits, and aborts the signals of leases, with an error of code `closed`. Then waits for
+   * the routines of `using`, whose leases are extended meanwhile, for `drainMs` at most. At last it
    * releases all leases but those of routines that still run. A further call returns the promise of
    * the first. Objects and records can still be used.
    *
