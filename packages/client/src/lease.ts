@@ -10,6 +10,10 @@ export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
  */
 const TIMER_MAX_MS = 1_000;
 
+/** Work that was not awaited meets the end of its lease. So the message says how to avoid that. */
+const RELEASED =
+  'the lease was released; await all work that needs it before, also inside of the function of using';
+
 /** The answer that granted or extended a lease. */
 export interface Granted {
   readonly leaseId: string;
@@ -178,7 +182,7 @@ export class GatewayLease implements AsyncDisposable {
   /** Releases the lock. Never throws. A second call returns the outcome of the first. */
   release(): Promise<ReleaseOutcome> {
     this.#released ??= this.#release();
-    this.#lose('the lease was released');
+    this.#lose(RELEASED);
     return this.#released;
   }
 

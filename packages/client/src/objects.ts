@@ -14,6 +14,7 @@ import {
   checkHeaders,
   checkObject,
   checkRead,
+  editOf,
   readEach,
   slice,
 } from '@fenced/store/internal';
@@ -126,8 +127,7 @@ export class GatewayObjects implements Objects {
           return edit(current);
         },
         put: (edited, current) => {
-          const { body, ...headers } =
-            typeof edited === 'object' && 'body' in edited ? edited : { body: edited };
+          const { body, ...headers } = editOf(edited) as Exclude<Edit, string | Uint8Array>;
           return this.put(key, body, {
             ...keptHeaders(current),
             ...headers,

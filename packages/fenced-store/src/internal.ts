@@ -5,6 +5,7 @@
 import './node-version.js';
 
 export {
+  checkEdited,
   checkExpected,
   checkFunction,
   checkNoToken,
@@ -15,7 +16,7 @@ export {
 } from './core/check.js';
 export { errorJson } from './core/json.js';
 export { shown } from './core/shown.js';
-export { bodyBytes, checkHeaders } from './s3/arguments.js';
+export { bodyBytes, checkHeaders, editOf } from './s3/arguments.js';
 export { slice } from './s3/codec/pieces.js';
 export { checkAttempts, checkCall, checkRead } from './s3/options.js';
 export { readEach } from './s3/read/each.js';

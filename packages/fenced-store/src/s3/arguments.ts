@@ -1,5 +1,6 @@
-import { checkObject, checkWholeNumber } from '../core/check.js';
+import { checkEdited, checkObject, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
+import { shown } from '../core/shown.js';
 import { METADATA_BYTES_MAX, metadataBytes, RESERVED_PREFIX } from '../core/stored.js';
 
 /** S3's own limit. */
@@ -217,4 +218,18 @@ export function checkRange(range: ByteRange | undefined): void {
     throw new InvalidArgumentError(
       `range.end must not be before range.start start=${start} end=${end}`,
     );
+}
+
+/**
+ * The body and the headers that the function of `update` has returned.
+ *
+ * @throws {InvalidArgumentError} it returned nothing, or an object without a body
+ */
+export function editOf(edited: unknown): { readonly body: unknown } {
+  checkEdited(edited);
+  if (typeof edited === 'string' || edited instanceof Uint8Array) return { body: edited };
+  if (typeof edited === 'object' && edited !== null && 'body' in edited) return { ...edited };
+  throw new InvalidArgumentError(
+    `edit must return a string, a Uint8Array, or an object with a body such as { body, contentType }; JSON.stringify makes text of a value value=${shown(edited)}`,
+  );
 }

@@ -35,6 +35,10 @@ interface HoldLimit {
  */
 const TIMER_MAX_MS = 1_000;
 
+/** Work that was not awaited meets the end of its lease. So the message says how to avoid that. */
+const RELEASED =
+  'the lease was released; await all work that needs it before, also inside of the function of using';
+
 const noLimit: HoldLimit = {
   endMs: Number.POSITIVE_INFINITY,
   maxHoldMs: Number.POSITIVE_INFINITY,
@@ -212,7 +216,7 @@ export class LocalLease implements AsyncDisposable {
    */
   release(): Promise<ReleaseOutcome> {
     this.#released ??= this.#release();
-    this.#lose('the lease was released');
+    this.#lose(RELEASED);
     return this.#released;
   }
 

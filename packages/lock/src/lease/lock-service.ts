@@ -95,6 +95,7 @@ export class LockService implements AsyncDisposable {
    * @throws the signal's reason, if it aborted
    */
   async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
+    checkService(this, 'acquire');
     checkFields('the options of acquire', options, ACQUIRE_FIELDS);
     const request = this.#check(resource, options);
     const { resources, waitMs } = request;
@@ -109,7 +110,7 @@ export class LockService implements AsyncDisposable {
         request.signal.throwIfAborted();
         const leftMs = request.endMs - this.#runtime.nowMs();
         if (waitMs === 0 || leftMs <= 0 || !WAITABLE.has(result.reason)) {
-          throw failureError(explained(result, request), resources, waitMs);
+          throw failureError(this.#explained(result, request), resources, waitMs);
         }
         waiter ??= transport.wait(request);
         await waiter.pause(attempts, result, leftMs);
@@ -132,11 +133,12 @@ export class LockService implements AsyncDisposable {
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireResult> {
+    checkService(this, 'tryAcquire');
     checkFields('the options of tryAcquire', options, TRY_FIELDS);
     const request = this.#check(resource, options);
     const startedMs = this.#runtime.nowMs();
     const result = this.#settled(await this.#transport.acquire(request), request, startedMs);
-    if (!result.ok) return explained(result, request);
+    if (!result.ok) return this.#explained(result, request);
     return { ok: true, lease: this.#track(result.handle), nodes: result.answers() };
   }
 
@@ -154,6 +156,7 @@ export class LockService implements AsyncDisposable {
     options: UsingOptions,
     routine: (lease: Lease) => Promise<Result> | Result,
   ): Promise<Result> {
+    checkService(this, 'using');
     checkFields('the options of using', options, USING_FIELDS);
     const { maxHoldMs: limitMs, ...rest } = options;
     const ttlMs = checkTtlMs(rest.ttlMs, this.#maxTtlMs);
@@ -176,6 +179,7 @@ export class LockService implements AsyncDisposable {
    * @throws {LockArgumentError} before anything is sent
    */
   async extend(reference: LeaseReference, ttlMs: number): Promise<number> {
+    checkService(this, 'extend');
     const { resources, owner } = checkReference(reference);
     checkTtlMs(ttlMs, this.#maxTtlMs);
     const deadlineMs = await this.#transport.extend(resources, owner, ttlMs);
@@ -189,6 +193,7 @@ export class LockService implements AsyncDisposable {
    * @throws {LockArgumentError} before anything is sent
    */
   async release(reference: LeaseReference): Promise<ReleaseOutcome> {
+    checkService(this, 'release');
     const { resources, owner } = checkReference(reference);
     const own = this.#leases.of(owner);
     return own ? own.release() : this.#transport.release(resources, owner);
@@ -212,6 +217,7 @@ export class LockService implements AsyncDisposable {
    * @throws {LockArgumentError} at once
    */
   close(options: CloseOptions = {}): Promise<CloseResult> {
+    checkService(this, 'close');
     const drainMs = checkDrainMs(options);
     this.#closed ??= this.#close(drainMs);
     return this.#closed;
@@ -271,6 +277,15 @@ export class LockService implements AsyncDisposable {
     return result;
   }
 
+  /** The failure, with advice if the caller's time limit or a routine is the cause. */
+  #explained(failure: AcquireFailure, { ttlMs, resources }: AcquireRequest): AcquireFailure {
+    const hint =
+      failure.reason === 'too-slow'
+        ? `ttlMs=${ttlMs} is too short for these nodes`
+        : failure.reason === 'held' && this.#routines.advice(resources);
+    return hint ? { ...failure, hint } : failure;
+  }
+
   /** The lease of this lock, which is released at the latest when the service is closed. */
   #track(handle: LockHandle): LocalLease {
     const lease = new LocalLease(handle, this.#leases);
@@ -297,8 +312,10 @@ export interface Lock extends Omit<LockService, 'tryAcquire'> {
   >;
 }
 
-/** The failure, with advice if the caller's time limit is the cause. */
-function explained(failure: AcquireFailure, { ttlMs }: AcquireRequest): AcquireFailure {
-  if (failure.reason !== 'too-slow') return failure;
-  return { ...failure, hint: `ttlMs=${ttlMs} is too short for these nodes` };
+/** Requires that a method was called on a lock service, and not after `const { using } = lock`. */
+function checkService(service: unknown, method: string): void {
+  if (service instanceof LockService) return;
+  throw new LockArgumentError(
+    `${method} was called without its lock service: write lock.${method}(…), or pass on a function that does`,
+  );
 }

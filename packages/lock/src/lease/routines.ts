@@ -39,6 +39,20 @@ export class Routines {
   }
 
   /**
+   * Advice for a caller to whom these resources were refused. The caller may be inside of a routine
+   * that holds one of them, and would wait for itself. Nobody can tell whether it is, so the advice
+   * says so too. A gateway has no routines, so its callers do not get it.
+   */
+  advice(resources: readonly string[]): string | undefined {
+    for (const lease of this.#running.keys()) {
+      const held = lease.resources.find((name) => resources.includes(name));
+      if (held === undefined || lease.remainingMs() === 0) continue;
+      return `a function of using in this process holds ${held}, token=${lease.token}: code inside of it uses its lease, and does not lock again`;
+    }
+    return undefined;
+  }
+
+  /**
    * Waits until all routines have ended, for `drainMs` at most.
    *
    * A routine that still runs then may still write, so its lease is not released: the next holder

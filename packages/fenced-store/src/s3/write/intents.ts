@@ -4,7 +4,7 @@ import {
   VersionMismatchError,
 } from '../../core/errors.js';
 import type { Layout, Stored } from '../../core/stored.js';
-import { bodyBytes, checkHeaders, type Headers } from '../arguments.js';
+import { bodyBytes, checkHeaders, editOf, type Headers } from '../arguments.js';
 import { encode, encodingFor } from '../codec/encode.js';
 import { TOMBSTONE } from '../http/put.js';
 import type { ObjectHead, OpenObject, WholeObject } from '../http/requests.js';
@@ -73,11 +73,7 @@ export class WriteIntents {
       read: (call) => this.#whole(call),
       encode: async (call, { object }) => {
         const current = await currentOf(call.key, object);
-        const edited = await edit(current);
-        const { body, ...given } =
-          typeof edited === 'string' || edited instanceof Uint8Array
-            ? { body: edited }
-            : { ...edited };
+        const { body, ...given } = editOf(await edit(current));
         const headers = checkHeaders(given);
         const bytes = bodyBytes(body);
         const replaced = current && object;
