@@ -29,7 +29,12 @@ export interface LeaseClient {
   readonly runtime: Runtime;
   /** Aborts when the client is closed. */
   readonly closing: AbortSignal;
-  extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted>;
+  extendHeld(
+    resources: readonly string[],
+    leaseId: string,
+    ttlMs: number,
+    signal?: AbortSignal,
+  ): Promise<Granted>;
   releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome>;
   /** Called when the lease ends. */
   ended(leaseId: string): void;
@@ -37,6 +42,9 @@ export interface LeaseClient {
 
 /** Aborts the lease's signal, because its client is closed. The lease is still held. */
 export let abortForClose: (lease: GatewayLease) => void;
+
+/** As `extend` of the lease. An abort closes the connection of the request. */
+export let extendUntil: (lease: GatewayLease, ttlMs: number, signal: AbortSignal) => Promise<void>;
 
 /** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock`. */
 export class GatewayLease implements AsyncDisposable {
@@ -63,6 +71,7 @@ export class GatewayLease implements AsyncDisposable {
 
   static {
     abortForClose = (lease) => lease.#controller.abort(lease.#client.closing.reason);
+    extendUntil = (lease, ttlMs, signal) => lease.#extend(ttlMs, signal);
   }
 
   /** Made by `acquire`. */
@@ -156,12 +165,16 @@ export class GatewayLease implements AsyncDisposable {
    * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its
    *   deadline
    */
-  async extend(ttlMs: number): Promise<void> {
+  extend(ttlMs: number): Promise<void> {
+    return this.#extend(ttlMs);
+  }
+
+  async #extend(ttlMs: number, signal?: AbortSignal): Promise<void> {
     this.ensure();
     const beforeMs = this.#granted.deadlineMs;
     this.#unanswered += 1;
     try {
-      const extended = await this.#client.extendHeld(this.resources, this.owner, ttlMs);
+      const extended = await this.#client.extendHeld(this.resources, this.owner, ttlMs, signal);
       this.ensure();
       const deadlineMs = Math.max(this.#granted.deadlineMs, extended.deadlineMs);
       this.#granted = { ...extended, deadlineMs };

@@ -241,8 +241,13 @@ export class Leases implements LeaseClient {
     return { abandoned: [...abandoned.values()] };
   }
 
-  extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted> {
-    return this.#grant(resources, leaseId, { ttlMs });
+  extendHeld(
+    resources: readonly string[],
+    leaseId: string,
+    ttlMs: number,
+    signal?: AbortSignal,
+  ): Promise<Granted> {
+    return this.#grant(resources, leaseId, { ttlMs }, signal);
   }
 
   async releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome> {
@@ -271,7 +276,7 @@ export class Leases implements LeaseClient {
       second === undefined
         ? await (leaseId === null
             ? this.#send(resource, 'POST', `leases/${resource}`, times, signal)
-            : this.#send(resource, 'PATCH', `leases/${resource}/${leaseId}`, times))
+            : this.#send(resource, 'PATCH', `leases/${resource}/${leaseId}`, times, signal))
         : await this.#send(
             ...([resources.join(','), 'POST'] as const),
             leaseId === null ? 'lease-sets' : `lease-sets/${leaseId}/extend`,

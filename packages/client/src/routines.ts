@@ -1,9 +1,18 @@
-import type { GatewayLease } from './lease.js';
+import { extendUntil, type GatewayLease } from './lease.js';
 import type { AbandonedLease } from './lease-arguments.js';
 import type { Runtime } from './runtime.js';
 
 /** The least time between two extensions. */
 const PAUSE_MIN_MS = 5;
+
+/** After this time without an answer, the connection of an extension may be dead. */
+const SILENT_MS = 2_000;
+
+/** A request without an answer. */
+interface Pending {
+  readonly end: AbortController;
+  readonly settled: Promise<void>;
+}
 
 /** A routine of `using`, with all that `close` has to know of it. */
 interface Running {
@@ -82,6 +91,12 @@ export class Routines {
   /**
    * Extends the lease each time half of its remaining time has passed, until it lasts to `endMs`.
    * The lease's own signal does not end this: it also aborts when the client is closed.
+   *
+   * A connection may be dead without a sign, and `fetch` would wait for minutes. So an extension
+   * without an answer is sent again, after half of the time that is left and 2 s at most. The
+   * earlier request keeps its connection busy, so the next one takes another. It is not given up
+   * yet, because a slow gateway may still answer. The first answer ends all others, and their
+   * connections with them.
    */
   async #keepAlive(
     lease: GatewayLease,
@@ -89,12 +104,34 @@ export class Routines {
     endMs: number,
     signal: AbortSignal,
   ): Promise<void> {
+    const pending = new Set<Pending>();
     const isDue = (leftMs: number): boolean =>
       leftMs > 0 && this.#runtime.nowMs() + Math.ceil(leftMs) < endMs;
+    const halfMs = (): number => Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2);
     while (isDue(lease.remainingMs())) {
-      await this.#runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
       // After a failure, the next try comes after half of the remaining time.
-      await lease.extend(ttlMs).catch(() => undefined);
+      if (pending.size === 0) await this.#runtime.sleep(halfMs(), signal);
+      this.#extend(lease, ttlMs, signal, pending);
+      const woken = new AbortController();
+      const limitMs = Math.min(halfMs(), SILENT_MS);
+      const silence = this.#runtime.sleep(limitMs, AbortSignal.any([signal, woken.signal]));
+      await Promise.race([silence, ...[...pending].map(({ settled }) => settled)]);
+      silence.catch(() => undefined);
+      woken.abort();
     }
+  }
+
+  /** Sends one extension, which is pending until it fails, or until any of them succeeds. */
+  #extend(lease: GatewayLease, ttlMs: number, signal: AbortSignal, pending: Set<Pending>): void {
+    const end = new AbortController();
+    const extended = extendUntil(lease, ttlMs, AbortSignal.any([signal, end.signal]));
+    const succeeded = (): void => {
+      pending.delete(one);
+      for (const other of pending) other.end.abort();
+      pending.clear();
+    };
+    const failed = (): void => void pending.delete(one);
+    const one: Pending = { end, settled: extended.then(succeeded, failed) };
+    pending.add(one);
   }
 }
