@@ -73,7 +73,7 @@ const zookeeper: Start = async (parts) => {
   await session.request(create('/bench', '', PERSISTENT, OPEN), inTime());
   const write = () => session.request(setData('/bench', 'x', -1), inTime());
   const lock = new ZooKeeperLock({ servers: addresses });
-  parts.defer(() => lock.close());
+  parts.use(lock);
   return { name: 'ZooKeeperLock on 3 ZooKeeper', write, lock };
 };
 

@@ -256,6 +256,25 @@ describe('leases', () => {
     expect(refused).toMatchObject({ ok: false, reason: 'held', retryAfterMs: expect.any(Number) });
   });
 
+  test('using keeps its lease when its connection goes silent without a sign', async () => {
+    const { hostname, port } = new URL(one.url);
+    await using parts = new AsyncDisposableStack();
+    const proxy = await TcpProxy.start({ host: hostname, port: Number(port) });
+    parts.defer(() => proxy.stop());
+    const client = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}`, key });
+    await client.using('reports/silent', { ttlMs: 3_000 }, async (lease) => {
+      proxy.forget();
+      let leastMs = lease.remainingMs();
+      const isExtended = (): boolean => {
+        const leftMs = lease.remainingMs();
+        leastMs = Math.min(leastMs, leftMs);
+        return leftMs > leastMs || leftMs === 0;
+      };
+      await expect.poll(isExtended, { timeout: 10_000 }).toBe(true);
+      lease.ensure();
+    });
+  });
+
   test('a failure that can pass is a result of tryAcquire, and no other is', async () => {
     const proxy = await TcpProxy.start({ host: '127.0.0.1', port: 1 });
     const nowhere = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}` });

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { setTimeout } from 'node:timers/promises';
-import type { AcquireFailure, Lock } from '@fenced/lock';
+import type { AcquireFailure, Lease, Lock } from '@fenced/lock';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ERRORS, gateway, LOCK_SERVICES, type Service } from './harness/lock-services.js';
 
 describe.each(LOCK_SERVICES)('%s', (_, start) => {
@@ -278,6 +278,61 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     expect(lease.signal.aborted).toBe(true);
     await (await waiting).release();
     await expect(one.acquire('x', { ttlMs: 500 })).rejects.toMatchObject({ code: 'closed' });
+  });
+
+  test('close aborts the signal of a routine, and releases its lease only after its end', async () => {
+    const [one, two] = await openTwo();
+    const began = Promise.withResolvers<Lease>();
+    const end = Promise.withResolvers<void>();
+    let isWorking = true;
+    const working = one.using('x', { ttlMs: 1_000, waitMs: 20_000 }, async (lease) => {
+      await using _ = await one.acquire('part', { ttlMs: 20_000, waitMs: 20_000 });
+      began.resolve(lease);
+      await end.promise;
+      isWorking = false;
+      return 'whole';
+    });
+    const lease = await began.promise;
+    const { signal } = lease;
+    const next = two.using('x', { ttlMs: 10_000, waitMs: 20_000 }, () => isWorking);
+    const closed = one.close();
+    expect(signal.reason).toMatchObject({ code: 'closed' });
+    expect(lease.signal).toBe(signal);
+    // Without an extension, it only falls.
+    let leastMs = lease.remainingMs();
+    await vi.waitFor(() => {
+      const leftMs = lease.remainingMs();
+      const beforeMs = leastMs;
+      leastMs = Math.min(leastMs, leftMs);
+      expect(leftMs).toBeGreaterThan(beforeMs + 50);
+    }, 5_000);
+    const late = one.using('y', { ttlMs: 1_000 }, () => 0);
+    await expect(late).rejects.toMatchObject({ code: 'closed' });
+    expect(await two.tryAcquire('part', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+    end.resolve();
+    expect(await working).toBe('whole');
+    expect(await closed).toEqual({ abandoned: [] });
+    expect(await next).toBe(false);
+    expect(one.close()).toBe(closed);
+  });
+
+  test('close keeps the lease of a routine that does not end in time, and says so', async () => {
+    const [one, two] = await openTwo();
+    const began = Promise.withResolvers<Lease>();
+    const end = Promise.withResolvers<void>();
+    const working = one.using('x', { ttlMs: 20_000, waitMs: 20_000 }, async (lease) => {
+      began.resolve(lease);
+      await end.promise;
+    });
+    const { resources, token } = await began.promise;
+    const plain = await one.acquire('y', { ttlMs: 20_000, waitMs: 20_000 });
+    const { abandoned } = await one.close({ drainMs: 30 });
+    expect(abandoned).toMatchObject([{ resources, token }]);
+    expect(JSON.stringify(abandoned)).toBe(`[{"resources":["x"],"token":"${token}"}]`);
+    expect(await two.tryAcquire('x', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+    await (await two.acquire(plain.resources, { ttlMs: 1_000, waitMs: 5_000 })).release();
+    end.resolve();
+    await working;
   });
 
   test.each([

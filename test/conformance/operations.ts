@@ -329,14 +329,15 @@ export function operations(staged: Staged<Objects>): void {
   });
 
   test.each([
-    [undefined, 'must be an object such as'],
-    [null, 'must be an object such as'],
-    [7, 'must be an object such as'],
-    [{ name: 'a document' }, 'unknown field name in the result of edit'],
+    [undefined, 'edit must return the new value'],
+    [null, 'an object with a body such as'],
+    [7, 'an object with a body such as'],
+    [{ name: 'a document' }, 'an object with a body such as'],
+    [{ contentType: 'text/plain' }, 'an object with a body such as'],
     [{ body: 'y', token: 99 }, 'unknown field token in the result of edit'],
     [{ body: 'y', ifMatch: '"e"' }, 'unknown field ifMatch in the result of edit'],
     [{ body: 'y', ContentType: 'text/plain' }, 'the field is called contentType'],
-    [{ contentType: 'text/plain' }, 'body must be a string'],
+    [{ body: 7 }, 'body must be a string'],
   ])('an update that returns %j writes nothing', async (edited, message) => {
     const key = newKey();
     await holder33.put(key, 'x', { token: 33 });

@@ -80,9 +80,8 @@ const CLUSTERS: [name: string, open: Open][] = [
 
 function lockOver(client: RedisClient, maxTtlMs = TTL_MS, library = { Redlock }): Redlock {
   const { keyPrefix } = clients;
-  const lock = new library.Redlock({ nodes: [{ name: 'cluster', client }], keyPrefix, maxTtlMs });
-  stack.defer(() => lock.close());
-  return lock;
+  const nodes = [{ name: 'cluster', client }];
+  return stack.use(new library.Redlock({ nodes, keyPrefix, maxTtlMs }));
 }
 
 /** The number of messages of unsharded channels that the servers have sent to each other. */

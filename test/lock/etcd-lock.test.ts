@@ -18,9 +18,13 @@ const newPrefix = (): string => `${randomUUID()}/`;
 const open = (keyPrefix: string, fetch: Fetch = globalThis.fetch): EtcdLock =>
   new EtcdLock({ endpoints, keyPrefix, fetch });
 
-async function call(path: string, body: object): Promise<Record<string, unknown>> {
+async function call(
+  path: string,
+  body: object,
+  endpoint = endpoints[0],
+): Promise<Record<string, unknown>> {
   const init = { method: 'POST', body: JSON.stringify(body) };
-  const answer = await fetch(`${endpoints[0]}/v3/${path}`, init);
+  const answer = await fetch(`${endpoint}/v3/${path}`, init);
   return (await answer.json()) as Record<string, unknown>;
 }
 
@@ -285,6 +289,43 @@ test('a key that an operator deletes ends the lease at the next extension', asyn
   expect(other.token).toBeGreaterThan(lease.token);
 });
 
+test('a user logs in again after a restart of etcd, a change of rights, and the first login of all', async () => {
+  await using guarded = await startEtcd(1);
+  const [node] = guarded.nodes;
+  if (!node) throw new Error('there is no member');
+  let logins = 0;
+  const counted: Fetch = (url, init) => {
+    if (url.endsWith('/auth/authenticate')) logins += 1;
+    return fetch(url, init);
+  };
+  const lockOf = (name: string, password = 'secret', ask = counted) =>
+    new EtcdLock({ endpoints: [node.url], auth: { name, password }, fetch: ask });
+  const lock = lockOf('root');
+  // The cluster has no users yet.
+  const lease = await lock.acquire('x', { ttlMs: 60_000 });
+  await call('auth/user/add', { name: 'root', password: 'secret' }, node.url);
+  await call('auth/role/add', { name: 'root' }, node.url);
+  await call('auth/user/grant', { user: 'root', role: 'root' }, node.url);
+  await call('auth/enable', {}, node.url);
+  const waiting = lock.using('x', { ttlMs: 60_000, waitMs: 60_000 }, () => 'served');
+  await lease.extend(60_000);
+  await node.kill();
+  await node.start();
+  await lease.extend(60_000);
+  expect(await lease.release()).toBe('released');
+  expect(await waiting).toBe('served');
+  logins = 0;
+  await Promise.all(['a', 'b', 'c'].map((name) => lock.acquire(name, { ttlMs: 60_000 })));
+  expect(logins).toBe(0);
+  await lock.close();
+  for (const wrong of [lockOf('root', 'wrong'), lockOf('nobody')]) {
+    await expect(wrong.acquire('y', { ttlMs: 5_000, waitMs: 9_000 })).rejects.toMatchObject({
+      code: 'not-installed',
+      message: expect.stringContaining('name and password of auth'),
+    });
+  }
+});
+
 test('tokenOffset raises the tokens, after a restore from a backup', async () => {
   const lock = new EtcdLock({ endpoints, keyPrefix: newPrefix(), tokenOffset: 1_000_000_000n });
   await using lease = await lock.acquire('x', { ttlMs: 5_000 });
@@ -298,6 +339,7 @@ test.each([
   ['no URL', { endpoints: ['127.0.0.1:2379'] }],
   ['a prefix that is none', { endpoints: ['http://a:1'], keyPrefix: '' }],
   ['an offset that is none', { endpoints: ['http://a:1'], tokenOffset: 5 }],
+  ['a user without a password', { endpoints: ['http://a:1'], auth: { name: 'me' } }],
   ['a fetch that is none', { endpoints: ['http://a:1'], fetch: 5 }],
   ['another option', { endpoints: ['http://a:1'], ttl: 5 }],
 ])('bad options are refused: %s', (_, config) => {
@@ -311,11 +353,14 @@ test('more resources than one transaction takes are refused, and a right that is
   const long = (length: number) => many.slice(1).map((name) => name.padStart(length, '€'));
   await expect(lock.acquire(long(300), { ttlMs: 5_000 })).rejects.toThrow('percent-encoded');
   await using _ = await lock.acquire(long(228), { ttlMs: 60_000 });
-  for (const status of [401, 403]) {
+  for (const [status, hint] of [
+    [401, 'name and password of auth'],
+    [403, 'keyPrefix'],
+  ] as const) {
     const refused = open(newPrefix(), async () => new Response('{"error":"denied"}', { status }));
     await expect(refused.acquire('x', { ttlMs: 5_000, waitMs: 9_000 })).rejects.toMatchObject({
       code: 'not-installed',
-      message: expect.stringContaining('keyPrefix'),
+      message: expect.stringContaining(hint),
     });
   }
   const cause = new Error('connect ECONNREFUSED');

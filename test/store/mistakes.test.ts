@@ -1,6 +1,7 @@
 import { S3Client } from '@aws-sdk/client-s3';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
+import { MemoryRecords, MemoryS3 } from '@fenced/store/testing';
 import { expect, test } from 'vitest';
 
 /** A client and a pool that fail the test if they are used: nothing may be sent. */
@@ -73,3 +74,27 @@ test.each(MISTAKES)(
     });
   },
 );
+
+test('an update whose function returns no body writes nothing, and says what to return', async () => {
+  await using memory = await MemoryS3.start();
+  const objects = new FencedS3({ client: new S3Client(memory.clientConfig), bucket: 'b' });
+  const bodyless = 'or an object with a body such as { body, contentType }';
+  for (const [next, message] of [
+    [undefined, 'edit must return the new value, and returned nothing'],
+    [{ a: 1 }, bodyless],
+    [null, bodyless],
+  ] as const) {
+    await expect(objects.update('k', { token }, () => next as Any)).rejects.toMatchObject({
+      code: 'invalid-argument',
+      message: expect.stringContaining(message),
+    });
+  }
+  expect(await objects.get('k')).toBeNull();
+});
+
+test('an update of a record whose function returns nothing writes nothing, and says so', async () => {
+  const memory = new MemoryRecords().records('invoices');
+  const update = memory.update('k', { token }, () => undefined as Any);
+  await expect(update).rejects.toThrow('edit must return the new value, and returned nothing');
+  expect(await memory.get('k')).toBeNull();
+});

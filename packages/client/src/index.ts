@@ -13,6 +13,8 @@ import { GatewayHttp } from './http.js';
 import type { GatewayLease, ReleaseOutcome } from './lease.js';
 import type {
   AcquireOptions,
+  CloseOptions,
+  CloseResult,
   LeaseReference,
   TryAcquireOptions,
   UsingOptions,
@@ -25,7 +27,10 @@ import { SignedTokens } from './signed-tokens.js';
 
 export type { GatewayLease, ReleaseOutcome } from './lease.js';
 export type {
+  AbandonedLease,
   AcquireOptions,
+  CloseOptions,
+  CloseResult,
   LeaseReference,
   TryAcquireOptions,
   UsingOptions,
@@ -145,11 +150,15 @@ export class FencedGateway implements AsyncDisposable {
   }
 
   /**
-   * Releases all leases of this client, and ends its waits with an error of code `closed`. Objects
-   * and records can still be used.
+   * Ends waits, and aborts the signals of leases, with an error of code `closed`. Then waits for
+   * the routines of `using`, whose leases are extended meanwhile, for `drainMs` at most. At last it
+   * releases all leases but those of routines that still run. A further call returns the promise of
+   * the first. Objects and records can still be used.
+   *
+   * @throws {InvalidArgumentError} at once
    */
-  close(): Promise<void> {
-    return this.#leases.close();
+  close(options: CloseOptions = {}): Promise<CloseResult> {
+    return this.#leases.close(options);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

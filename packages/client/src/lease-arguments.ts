@@ -29,6 +29,27 @@ export interface UsingOptions extends AcquireOptions {
   readonly maxHoldMs?: number;
 }
 
+export interface CloseOptions {
+  /**
+   * Milliseconds for which `close` waits for the routines of `using`, 0 to 86,400,000 (a day).
+   * Their leases are extended meanwhile, so it may be longer than a TTL.
+   * @default 10_000
+   */
+  readonly drainMs?: number;
+}
+
+/** A lease whose routine still ran when the time of `close` was over. */
+export interface AbandonedLease {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  readonly token: bigint;
+}
+
+export interface CloseResult {
+  /** The leases of the routines that still ran at the end. They were not released. */
+  readonly abandoned: readonly AbandonedLease[];
+}
+
 /** Identifies a lease, also in other processes. */
 export interface LeaseReference {
   readonly resource: string | readonly string[];
@@ -39,6 +60,10 @@ export interface LeaseReference {
 export const TRY_FIELDS: readonly string[] = ['ttlMs', 'signal'];
 export const ACQUIRE_FIELDS: readonly string[] = [...TRY_FIELDS, 'waitMs'];
 export const USING_FIELDS: readonly string[] = [...ACQUIRE_FIELDS, 'maxHoldMs'];
+
+const DRAIN_MS = 10_000;
+const DRAIN_MAX_MS = 86_400_000;
+
 /** An example of the options, for error messages. */
 export const TIMES = '{ ttlMs: 10_000 }';
 
@@ -75,5 +100,15 @@ export function maxHoldMsOf({ ttlMs, maxHoldMs }: UsingOptions): number {
   if (Number.isSafeInteger(maxHoldMs) && maxHoldMs >= ttlMs) return maxHoldMs;
   throw new InvalidArgumentError(
     `maxHoldMs must be a whole number of milliseconds from ${ttlMs} (ttlMs=${ttlMs}) maxHoldMs=${shown(maxHoldMs)}`,
+  );
+}
+
+/** The time that `close` may wait for routines. @throws {InvalidArgumentError} */
+export function drainMsOf(options: CloseOptions): number {
+  checkOptions(options, ['drainMs'], '{ drainMs: 10_000 }');
+  const { drainMs = DRAIN_MS } = options;
+  if (Number.isSafeInteger(drainMs) && drainMs >= 0 && drainMs <= DRAIN_MAX_MS) return drainMs;
+  throw new InvalidArgumentError(
+    `drainMs must be a whole number of milliseconds from 0 to ${DRAIN_MAX_MS} drainMs=${shown(drainMs)}`,
   );
 }

@@ -10,6 +10,10 @@ export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
  */
 const TIMER_MAX_MS = 1_000;
 
+/** Work that was not awaited meets the end of its lease. So the message says how to avoid that. */
+const RELEASED =
+  'the lease was released; await all work that needs it before, also inside of the function of using';
+
 /** The answer that granted or extended a lease. */
 export interface Granted {
   readonly leaseId: string;
@@ -23,11 +27,24 @@ export interface Granted {
 /** The client that a lease belongs to. */
 export interface LeaseClient {
   readonly runtime: Runtime;
-  extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted>;
+  /** Aborts when the client is closed. */
+  readonly closing: AbortSignal;
+  extendHeld(
+    resources: readonly string[],
+    leaseId: string,
+    ttlMs: number,
+    signal?: AbortSignal,
+  ): Promise<Granted>;
   releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome>;
   /** Called when the lease ends. */
   ended(leaseId: string): void;
 }
+
+/** Aborts the lease's signal, because its client is closed. The lease is still held. */
+export let abortForClose: (lease: GatewayLease) => void;
+
+/** As `extend` of the lease. An abort closes the connection of the request. */
+export let extendUntil: (lease: GatewayLease, ttlMs: number, signal: AbortSignal) => Promise<void>;
 
 /** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock`. */
 export class GatewayLease implements AsyncDisposable {
@@ -47,8 +64,15 @@ export class GatewayLease implements AsyncDisposable {
   readonly #limitMs: number;
   readonly #client: LeaseClient;
   readonly #controller = new AbortController();
+  /** The reason why the lease is over; null while it is held. */
+  #ending: LeaseError | null = null;
   #cancelTimer: () => void = () => undefined;
   #released: Promise<ReleaseOutcome> | undefined;
+
+  static {
+    abortForClose = (lease) => lease.#controller.abort(lease.#client.closing.reason);
+    extendUntil = (lease, ttlMs, signal) => lease.#extend(ttlMs, signal);
+  }
 
   /** Made by `acquire`. */
   constructor(
@@ -89,15 +113,20 @@ export class GatewayLease implements AsyncDisposable {
     return this.#granted.signedTokens;
   }
 
-  /** Aborts when the lease is over, with a {@link LeaseError} as reason. */
+  /**
+   * Aborts, with a {@link LeaseError} as reason, when the lease is over. Aborts earlier, with code
+   * `closed`, when the client is closed: then end the work, for which the lease is still held.
+   */
   get signal(): AbortSignal {
     this.remainingMs();
+    const { closing } = this.#client;
+    if (closing.aborted) this.#controller.abort(closing.reason);
     return this.#controller.signal;
   }
 
   /** Milliseconds for which the lease is valid, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
-    if (this.#controller.signal.aborted) return 0;
+    if (this.#ending) return 0;
     const remainingMs = this.#endMs - this.#client.runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
     if (this.#limitMs < this.#granted.deadlineMs) {
@@ -124,9 +153,9 @@ export class GatewayLease implements AsyncDisposable {
   ensure(ms = 1): void {
     const remainingMs = this.remainingMs();
     if (remainingMs > 0 && remainingMs >= ms) return;
-    const { reason } = this.#controller.signal;
-    throw reason
-      ? lost(reason.message, reason.cause)
+    const ending = this.#ending;
+    throw ending
+      ? lost(ending.message, ending.cause)
       : lost('not enough of the lease is left', this.#extensionError ?? undefined);
   }
 
@@ -136,12 +165,16 @@ export class GatewayLease implements AsyncDisposable {
    * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its
    *   deadline
    */
-  async extend(ttlMs: number): Promise<void> {
+  extend(ttlMs: number): Promise<void> {
+    return this.#extend(ttlMs);
+  }
+
+  async #extend(ttlMs: number, signal?: AbortSignal): Promise<void> {
     this.ensure();
     const beforeMs = this.#granted.deadlineMs;
     this.#unanswered += 1;
     try {
-      const extended = await this.#client.extendHeld(this.resources, this.owner, ttlMs);
+      const extended = await this.#client.extendHeld(this.resources, this.owner, ttlMs, signal);
       this.ensure();
       const deadlineMs = Math.max(this.#granted.deadlineMs, extended.deadlineMs);
       this.#granted = { ...extended, deadlineMs };
@@ -162,7 +195,7 @@ export class GatewayLease implements AsyncDisposable {
   /** Releases the lock. Never throws. A second call returns the outcome of the first. */
   release(): Promise<ReleaseOutcome> {
     this.#released ??= this.#release();
-    this.#lose('the lease was released');
+    this.#lose(RELEASED);
     return this.#released;
   }
 
@@ -205,7 +238,8 @@ export class GatewayLease implements AsyncDisposable {
   #lose(detail: string, cause?: unknown): void {
     this.#cancelTimer();
     this.#client.ended(this.owner);
-    this.#controller.abort(lost(detail, cause));
+    this.#ending ??= lost(detail, cause);
+    this.#controller.abort(this.#ending);
   }
 }
 

@@ -15,8 +15,12 @@ function gatewayWithClock() {
     random: () => 0,
     sleep: (delayMs: number, signal: AbortSignal | undefined) => {
       const { promise, resolve, reject } = Promise.withResolvers<void>();
-      signal?.addEventListener('abort', () => reject(signal.reason));
-      sleeps.push({ delayMs, resolve });
+      const slept = { delayMs, resolve };
+      signal?.addEventListener('abort', () => {
+        if (sleeps.includes(slept)) sleeps.splice(sleeps.indexOf(slept), 1);
+        reject(signal.reason);
+      });
+      sleeps.push(slept);
       return promise;
     },
   };
@@ -137,6 +141,36 @@ test('a lease that lasts until maxHoldMs is not extended any more', async () => 
   expect(requests).toEqual(['POST', 'PATCH', 'DELETE']);
 });
 
+test('an extension without an answer is sent again within 2 s, and given up when the other is answered', async () => {
+  const { gateway, clock, answer, sleeps, requests, before } = gatewayWithClock();
+  answer.remainingMs = 12_000;
+  const given: AbortSignal[] = [];
+  const end = Promise.withResolvers<void>();
+  const working = gateway.using('a', { ttlMs: 12_000 }, () => end.promise);
+  const wake = async (): Promise<number> => {
+    await expect.poll(() => sleeps.length).toBe(1);
+    const slept = sleeps.pop();
+    clock.nowMs += slept?.delayMs ?? 0;
+    slept?.resolve();
+    return slept?.delayMs ?? 0;
+  };
+  const silent = async ({ signal }: RequestInit): Promise<void> => {
+    if (signal) given.push(signal);
+    await new Promise((_, reject) => signal?.addEventListener('abort', reject));
+  };
+  answer.elapsedMs = 20;
+  await expect.poll(() => sleeps.length).toBe(1);
+  before.push(silent);
+  expect(await wake()).toBeGreaterThan(5_000);
+  await expect.poll(() => given.length).toBe(1);
+  expect(await wake()).toBe(2_000);
+  await expect.poll(() => requests).toEqual(['POST', 'PATCH']);
+  await expect.poll(() => given[0]?.aborted).toBe(true);
+  end.resolve();
+  await working;
+  expect(requests).toEqual(['POST', 'PATCH', 'DELETE']);
+});
+
 test('close releases the leases that have not ended, each once', async () => {
   const { gateway, clock, requests } = gatewayWithClock();
   const early = await gateway.acquire('a', { ttlMs: 10_000 });
@@ -145,7 +179,8 @@ test('close releases the leases that have not ended, each once', async () => {
   const lease = await gateway.acquire('a', { ttlMs: 10_000 });
   await gateway.close();
   await gateway.close();
-  expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
+  expect(lease.signal.reason).toMatchObject({ code: 'closed' });
+  expect(() => lease.ensure()).toThrow('the lease was released');
   expect(requests).toEqual(['POST', 'POST', 'DELETE']);
 });
 

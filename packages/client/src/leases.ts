@@ -1,10 +1,19 @@
 import { checkFunction, checkOptions, checkSignal } from '@fenced/store/internal';
 import type { GatewayHttp, GatewayRequest } from './http.js';
-import { GatewayLease, type Granted, type LeaseClient, type ReleaseOutcome } from './lease.js';
+import {
+  abortForClose,
+  GatewayLease,
+  type Granted,
+  type LeaseClient,
+  type ReleaseOutcome,
+} from './lease.js';
 import {
   ACQUIRE_FIELDS,
   type AcquireOptions,
+  type CloseOptions,
+  type CloseResult,
   checkHeld,
+  drainMsOf,
   type LeaseReference,
   maxHoldMsOf,
   type Resources,
@@ -16,11 +25,10 @@ import {
   type UsingOptions,
 } from './lease-arguments.js';
 import { LeaseError, type LeaseErrorCode, type ProblemDocument } from './problems.js';
+import { Routines } from './routines.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
 
-/** The least time between two extensions. */
-const PAUSE_MIN_MS = 5;
 /**
  * Time to wait for the answer to an abandoned acquisition. If the answer grants a lease, it is
  * released.
@@ -72,6 +80,8 @@ export class Leases implements LeaseClient {
   readonly #closing = new AbortController();
   /** The leases of this client that have not ended, by the first part of their ids. */
   readonly #held = new Map<string, GatewayLease>();
+  readonly #routines: Routines;
+  #closed: Promise<CloseResult> | undefined;
   /** Acquisitions under way, and releases of leases that came too late for their callers. */
   readonly #work = new Set<Promise<unknown>>();
 
@@ -79,6 +89,11 @@ export class Leases implements LeaseClient {
     this.#http = http;
     this.#tokens = tokens;
     this.runtime = runtime;
+    this.#routines = new Routines(runtime);
+  }
+
+  get closing(): AbortSignal {
+    return this.#closing.signal;
   }
 
   acquire(resource: Resources, options: AcquireOptions): Promise<GatewayLease> {
@@ -185,36 +200,11 @@ export class Leases implements LeaseClient {
     routine: (lease: GatewayLease) => Promise<Result> | Result,
   ): Promise<Result> {
     checkFunction('routine', routine);
-    const ended = new AbortController();
-    await using lease = await this.#tracked(this.#acquire(resource, options, USING_FIELDS));
-    const { ttlMs } = options;
-    const endMs = this.runtime.nowMs() + maxHoldMsOf(options);
-    const signal = AbortSignal.any([lease.signal, ended.signal]);
-    // At the end of the lease or of the routine, the signal ends this loop, even in its sleep.
-    this.#keepAlive(lease, ttlMs, endMs, signal).catch(() => undefined);
-    try {
-      const result = await routine(lease);
-      lease.ensure();
-      return result;
-    } finally {
-      ended.abort();
-    }
-  }
-
-  /**
-   * Extends the lease each time half of its remaining time has passed, until it lasts to `endMs`.
-   */
-  async #keepAlive(
-    lease: GatewayLease,
-    ttlMs: number,
-    endMs: number,
-    signal: AbortSignal,
-  ): Promise<void> {
-    while (this.runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
-      await this.runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
-      // After a failure, the next try comes after half of the remaining time.
-      await lease.extend(ttlMs).catch(() => undefined);
-    }
+    const lease = await this.#tracked(this.#acquire(resource, options, USING_FIELDS));
+    // If `close` was called at this moment, it releases the lease: it does not know the routine.
+    this.#closing.signal.throwIfAborted();
+    const times = { ttlMs: options.ttlMs, maxHoldMs: maxHoldMsOf(options) };
+    return this.#routines.run(lease, times, routine);
   }
 
   async extend(held: LeaseReference, ttlMs: number): Promise<number> {
@@ -233,16 +223,31 @@ export class Leases implements LeaseClient {
     });
   }
 
-  async close(): Promise<void> {
-    const detail = 'this FencedGateway was closed';
-    this.#closing.abort(new LeaseError({ code: 'closed', detail, retryAfterMs: undefined }));
-    await Promise.all([...this.#held.values()].map((lease) => lease.release()));
-    // Work that ends may begin the release of its lease.
-    while (this.#work.size > 0) await Promise.allSettled(this.#work);
+  close(options: CloseOptions): Promise<CloseResult> {
+    const drainMs = drainMsOf(options);
+    this.#closed ??= this.#close(drainMs);
+    return this.#closed;
   }
 
-  extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted> {
-    return this.#grant(resources, leaseId, { ttlMs });
+  async #close(drainMs: number): Promise<CloseResult> {
+    const detail = 'this FencedGateway was closed';
+    this.#closing.abort(new LeaseError({ code: 'closed', detail, retryAfterMs: undefined }));
+    for (const lease of this.#held.values()) abortForClose(lease);
+    const abandoned = await this.#routines.drain(drainMs);
+    const released = [...this.#held.values()].filter((lease) => !abandoned.has(lease));
+    await Promise.all(released.map((lease) => lease.release()));
+    // Work that ends may begin the release of its lease.
+    while (this.#work.size > 0) await Promise.allSettled(this.#work);
+    return { abandoned: [...abandoned.values()] };
+  }
+
+  extendHeld(
+    resources: readonly string[],
+    leaseId: string,
+    ttlMs: number,
+    signal?: AbortSignal,
+  ): Promise<Granted> {
+    return this.#grant(resources, leaseId, { ttlMs }, signal);
   }
 
   async releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome> {
@@ -271,7 +276,7 @@ export class Leases implements LeaseClient {
       second === undefined
         ? await (leaseId === null
             ? this.#send(resource, 'POST', `leases/${resource}`, times, signal)
-            : this.#send(resource, 'PATCH', `leases/${resource}/${leaseId}`, times))
+            : this.#send(resource, 'PATCH', `leases/${resource}/${leaseId}`, times, signal))
         : await this.#send(
             ...([resources.join(','), 'POST'] as const),
             leaseId === null ? 'lease-sets' : `lease-sets/${leaseId}/extend`,

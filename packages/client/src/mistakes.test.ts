@@ -8,6 +8,16 @@ type Any = any;
 const fetcher = (): never => expect.unreachable();
 const gateway = new FencedGateway({ url: 'http://gateway.invalid', fetch: fetcher });
 
+/** A gateway that has nothing, and takes no write. */
+const missing = new FencedGateway({
+  url: 'http://gateway.invalid',
+  fetch: async (_, { method = 'GET' } = {}) => {
+    expect(method).toBe('GET');
+    const headers = { 'Content-Type': 'application/problem+json' };
+    return new Response('{"type":"urn:fenced:problem:not-found"}', { status: 404, headers });
+  },
+});
+
 const MISTAKES: readonly [string, () => unknown, string][] = [
   [
     'an address alone',
@@ -136,3 +146,16 @@ test.each(MISTAKES)('%s is refused, and the message says what to do', async (_, 
     message: expect.stringContaining(message),
   });
 });
+
+test.each([
+  ['an object', () => missing.objects.update('k', { token: 1n }, () => undefined as Any)],
+  ['a record', () => missing.records('a').update('k', { token: 1n }, () => undefined as Any)],
+])(
+  'an update of %s whose function returns nothing sends no write, and says what to do',
+  async (_, call) => {
+    await expect(call()).rejects.toMatchObject({
+      code: 'invalid-argument',
+      message: expect.stringContaining('edit must return the new value, and returned nothing'),
+    });
+  },
+);

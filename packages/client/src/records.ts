@@ -1,5 +1,6 @@
 import { InvalidArgumentError, parseToken, type Settlement } from '@fenced/store';
 import {
+  checkEdited,
   checkExpected,
   checkFunction,
   checkNoToken,
@@ -67,7 +68,11 @@ export class GatewayRecords implements Records {
       { attemptsMax, signal },
       {
         read: () => this.get(id, call),
-        edit: async (current: CurrentRecord | null) => edit(current),
+        edit: async (current: CurrentRecord | null) => {
+          const edited = await edit(current);
+          checkEdited(edited);
+          return edited;
+        },
         put: (body, current) =>
           this.put(id, body, { ...call, token, expected: current?.version ?? null }),
       },

@@ -5,6 +5,7 @@
 import './node-version.js';
 
 export {
+  checkEdited,
   checkExpected,
   checkFunction,
   checkNoToken,

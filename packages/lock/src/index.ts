@@ -26,12 +26,14 @@ export type { LeaseEvent, LockEvents } from './lease/events.js';
 export type { Lease } from './lease/lease.js';
 export type {
   AcquireOptions,
-  AcquireResult,
+  CloseOptions,
+  CloseResult,
   LeaseReference,
-  Lock,
   TryAcquireOptions,
   UsingOptions,
-} from './lease/lock-service.js';
+} from './lease/lease-arguments.js';
+export type { AcquireResult, Lock } from './lease/lock-service.js';
+export type { AbandonedLease } from './lease/routines.js';
 export type { ReleaseOutcome } from './lease/transport.js';
 export type { RedisClient } from './redis/clients/detect.js';
 export type { ValkeyGlideClient } from './redis/clients/glide.js';

@@ -2,6 +2,8 @@ import { expect, test } from 'vitest';
 import { Elector } from './election/elector.js';
 import { PostgresLock } from './postgres/lock.js';
 import { Redlock } from './redlock/redlock.js';
+import { S3Lock } from './s3/lock.js';
+import { MemoryLock } from './testing/memory-lock.js';
 
 /** A caller without a type checker. */
 // biome-ignore lint/suspicious/noExplicitAny: that is the mistake
@@ -15,6 +17,11 @@ class Client {
 const client = { evalsha: () => expect.unreachable(), eval: () => expect.unreachable() };
 const node = { name: 'a', client };
 const lock = new Redlock({ nodes: [node] });
+
+/** Methods as `const { acquire } = lock` leaves them. */
+const { acquire, tryAcquire, using, extend, release, close } = lock;
+const detached = { acquire, tryAcquire, using, extend, release, close };
+const ALONE = 'was called without its lock service: write lock.';
 
 const MISTAKES: readonly [string, () => unknown, string][] = [
   [
@@ -208,6 +215,24 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
     () => new PostgresLock({ pool: {} } as Any),
     'pool must be a pg.Pool, or the sql that postgres() of postgres.js returns',
   ],
+  ['acquire apart from its lock', () => detached.acquire('x', { ttlMs: 1_000 }), ALONE],
+  ['tryAcquire apart from its lock', () => detached.tryAcquire('x', { ttlMs: 1_000 }), ALONE],
+  ['using apart from its lock', () => detached.using('x', { ttlMs: 1_000 }, () => 0), ALONE],
+  ['extend apart from its lock', () => detached.extend({ resource: 'x', owner: 'o' }, 10), ALONE],
+  ['release apart from its lock', () => detached.release({ resource: 'x', owner: 'o' }), ALONE],
+  ['close apart from its lock', () => detached.close(), ALONE],
+  ['a time to drain that is none', () => lock.close({ drainMs: -1 }), 'milliseconds from 0'],
+  ['the time to drain alone', () => lock.close(5_000 as Any), 'such as { drainMs: 5000 }'],
+  [
+    'a client and a bucket in place of a store',
+    () => new S3Lock({ client, bucket: 'b' } as Any),
+    '{ objects: new FencedS3({ client, bucket }) } to S3Lock',
+  ],
+  [
+    'a bucket',
+    () => new S3Lock({ bucket: 'b' } as Any),
+    'give { objects: new FencedS3({ client, bucket }) }',
+  ],
   [
     'an election without a lock',
     () => new Elector({ resource: 'office' } as Any),
@@ -251,4 +276,32 @@ test.each(MISTAKES)('%s is refused, and the message says what to do', async (_, 
     code: expect.stringMatching(/^invalid-(argument|token)$/),
     message: expect.stringContaining(message),
   });
+});
+
+test('a call inside of a function that holds the lock is told to use the lease of that function', async () => {
+  const memory = new MemoryLock();
+  const other = memory.using('x', { ttlMs: 5_000, waitMs: 60 }, async ({ token }) => {
+    const advice = `holds x, token=${token}: code inside of it uses its lease`;
+    await expect(memory.acquire(['w', 'x'], { ttlMs: 1_000 })).rejects.toThrow(advice);
+    const waiting = memory.using('x', { ttlMs: 1_000, waitMs: 20 }, () => 0);
+    await expect(waiting).rejects.toThrow(advice);
+    const hint = expect.stringContaining(advice);
+    expect(await memory.tryAcquire('x', { ttlMs: 1_000 })).toMatchObject({ reason: 'held', hint });
+  });
+  await other;
+  const lease = await memory.acquire('x', { ttlMs: 5_000 });
+  const refused = await memory.tryAcquire('x', { ttlMs: 1_000 });
+  expect(refused).toMatchObject({ ok: false, reason: 'held' });
+  expect(refused).not.toHaveProperty('hint');
+  await lease.release();
+});
+
+test('a write that using did not await is told why its lease is over', async () => {
+  const memory = new MemoryLock();
+  const end = Promise.withResolvers<void>();
+  const late = await memory.using('x', { ttlMs: 5_000 }, (lease) => ({
+    write: end.promise.then(() => lease.ensure()),
+  }));
+  end.resolve();
+  await expect(late.write).rejects.toThrow('await all work that needs it before');
 });

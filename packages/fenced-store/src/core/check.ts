@@ -70,6 +70,14 @@ export function checkFunction(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be a function value=${shown(value)}`);
 }
 
+/** Checks the result of the function of `update`. @throws {InvalidArgumentError} */
+export function checkEdited(edited: unknown): void {
+  if (edited !== undefined) return;
+  throw new InvalidArgumentError(
+    'edit must return the new value, and returned nothing: write (current) => next, or return it; nothing was written',
+  );
+}
+
 /** @throws {InvalidArgumentError} if it is neither undefined nor an `AbortSignal`. */
 export function checkSignal(name: string, value: unknown): void {
   if (value === undefined) return;

@@ -1,4 +1,5 @@
 import {
+  checkEdited,
   checkExpected,
   checkFunction,
   checkNoToken,
@@ -174,7 +175,9 @@ export class FencedRecords {
     return this.#published('update', id, token, async () => {
       for (let attempt = 1; ; attempt++) {
         const current = await this.#find(id, signal);
-        const body = toJson(await edit(current));
+        const edited = await edit(current);
+        checkEdited(edited);
+        const body = toJson(edited);
         const expected = current?.version ?? NONE;
         const written = await this.#write({ id, body, token, expected, signal });
         if (written) return written;

@@ -66,8 +66,11 @@ const HINTS: ReadonlyMap<string, string> = new Map([
     'the field is called resource, also for several; a lease that you have extends and releases itself',
   ],
   ['clients', 'the field is called nodes'],
-  ['client', 'give nodes to Redlock, pool to PostgresLock, and objects to S3Lock'],
-  ['bucket', 'give objects, a FencedS3, which has client and bucket'],
+  [
+    'client',
+    'give nodes to Redlock, pool to PostgresLock, and { objects: new FencedS3({ client, bucket }) } to S3Lock',
+  ],
+  ['bucket', 'give { objects: new FencedS3({ client, bucket }) }'],
   ['ttl', 'the field of acquire and using is called ttlMs'],
   ['duration', 'the field of acquire and using is called ttlMs'],
   ['wait', 'waitMs of acquire and using says for how long to try'],

@@ -1,4 +1,5 @@
 import { type Runtime, sleep, timeLimit } from '../runtime/runtime.js';
+import { isTokenRefused, type Login } from './login.js';
 
 /** The calls that `EtcdLock` makes. The global `fetch` fits. */
 export type Fetch = (
@@ -6,6 +7,8 @@ export type Fetch = (
   init: {
     readonly method: 'POST';
     readonly body: string;
+    /** With the token of a user, if there is one. */
+    readonly headers: Readonly<Record<string, string>>;
     readonly signal: AbortSignal;
   },
 ) => Promise<Pick<Response, 'ok' | 'status' | 'text' | 'body'>>;
@@ -27,6 +30,7 @@ export class EtcdError extends Error {
   }
 }
 
+const NO_TOKEN = Promise.resolve(null);
 /** The limits of the pause after a round in which each member failed. */
 const ROUND_PAUSE_MIN_MS = 50;
 const ROUND_PAUSE_MAX_MS = 1_000;
@@ -37,15 +41,18 @@ const MEMBER_LIMIT_MIN_MS = 250;
 export class EtcdClient {
   readonly #endpoints: readonly string[];
   readonly #fetch: Fetch;
+  readonly #login: Login | null;
   readonly #runtime: Runtime;
   /** The member that is asked first: the last that answered, or the next after one that did not. */
   #at = 0;
   /** The time of the first failure since the last answer; null after an answer. */
   #failingSinceMs: number | null = null;
 
-  constructor(endpoints: readonly string[], fetch: Fetch, runtime: Runtime) {
+  /** @param login null without a user */
+  constructor(endpoints: readonly string[], fetch: Fetch, login: Login | null, runtime: Runtime) {
     this.#endpoints = endpoints;
     this.#fetch = fetch;
+    this.#login = login;
     this.#runtime = runtime;
   }
 
@@ -83,13 +90,16 @@ export class EtcdClient {
     }
   }
 
-  /** Opens a stream at one member. The answer's body goes on until the signal aborts. */
+  /**
+   * Opens a stream at one member. The answer's body goes on until the signal aborts. If the member
+   * refuses the token, the other calls of the waiters that read the stream bring a new one.
+   */
   async stream(
     path: string,
     body: object,
     signal: AbortSignal,
   ): Promise<AsyncIterable<Uint8Array>> {
-    const answer = await this.#post(path, body, signal);
+    const answer = await this.#post(path, body, await this.#token(signal), signal);
     if (!answer.ok || !answer.body) throw new EtcdError(answer.status, await answer.text());
     return answer.body;
   }
@@ -111,16 +121,42 @@ export class EtcdClient {
 
   async #ask<Reply>(path: string, body: object, limitMs: number): Promise<Reply> {
     using limit = timeLimit(this.#runtime, limitMs);
-    const answer = await this.#post(path, body, limit.signal);
+    for (let isNew = false; ; isNew = true) {
+      const login = this.#token(limit.signal);
+      try {
+        return await this.#read<Reply>(path, body, await login, limit.signal);
+      } catch (error) {
+        const mayHelp = !isNew && error instanceof EtcdError && isTokenRefused(error);
+        if (!this.#login || !mayHelp) throw error;
+        this.#login.forget(login);
+      }
+    }
+  }
+
+  /** Logs in if there is no token yet. Null without a user. */
+  #token(signal: AbortSignal): Promise<string | null> {
+    const ask = (user: object) =>
+      this.#read<{ readonly token: string }>('auth/authenticate', user, null, signal);
+    return this.#login?.token(ask) ?? NO_TOKEN;
+  }
+
+  async #read<Reply>(
+    path: string,
+    body: object,
+    token: string | null,
+    signal: AbortSignal,
+  ): Promise<Reply> {
+    const answer = await this.#post(path, body, token, signal);
     const text = await answer.text();
     if (!answer.ok) throw new EtcdError(answer.status, messageOf(text));
     this.#failingSinceMs = null;
     return JSON.parse(text) as Reply;
   }
 
-  #post(path: string, body: object, signal: AbortSignal): ReturnType<Fetch> {
+  #post(path: string, body: object, token: string | null, signal: AbortSignal): ReturnType<Fetch> {
     const url = `${this.#endpoints[this.#at]}/v3/${path}`;
-    return this.#fetch(url, { method: 'POST', body: JSON.stringify(body), signal });
+    const headers = token === null ? {} : { Authorization: token };
+    return this.#fetch(url, { method: 'POST', body: JSON.stringify(body), headers, signal });
   }
 }
 

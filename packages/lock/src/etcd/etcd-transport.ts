@@ -12,6 +12,7 @@ import type {
 import type { Runtime } from '../runtime/runtime.js';
 import { type EtcdClient, EtcdError } from './client.js';
 import { Keys, type Position } from './keys.js';
+import { isTokenRefused } from './login.js';
 import { QueuedWaiter, type WaiterContext } from './queued-waiter.js';
 import { WakeUps } from './wake-ups.js';
 
@@ -213,8 +214,17 @@ function secondsOf(ttlMs: number): number {
 }
 
 function explain(error: Error): Explanation {
-  const isForbidden = error instanceof EtcdError && (error.status === 401 || error.status === 403);
-  if (!isForbidden) return { reason: 'no-quorum', hint: 'etcd did not grant the lock' };
+  if (!(error instanceof EtcdError))
+    return { reason: 'no-quorum', hint: 'etcd did not grant the lock' };
+  if (
+    isTokenRefused(error) ||
+    /authentication failed/.test(error.message) ||
+    error.status === 401
+  ) {
+    const hint = 'etcd knows no such user: see name and password of auth, an option of EtcdLock';
+    return { reason: 'not-installed', hint };
+  }
+  if (error.status !== 403) return { reason: 'no-quorum', hint: 'etcd did not grant the lock' };
   const hint = 'the etcd user may not lock: grant it to read and write the keys of keyPrefix';
   return { reason: 'not-installed', hint };
 }

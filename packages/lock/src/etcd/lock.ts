@@ -5,8 +5,10 @@ import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { EtcdClient, type Fetch } from './client.js';
 import { EtcdTransport } from './etcd-transport.js';
+import { type EtcdUser, Login } from './login.js';
 
 export { EtcdError, type Fetch } from './client.js';
+export type { EtcdUser } from './login.js';
 
 export interface EtcdLockConfig {
   /**
@@ -27,7 +29,12 @@ export interface EtcdLockConfig {
    * earlier ones. @default 0n
    */
   readonly tokenOffset?: bigint;
-  /** Sends the requests, for instance with client certificates or a user's token. @default fetch */
+  /**
+   * The user, if the cluster has users. The lock logs in, and does so again when etcd no longer
+   * takes the token.
+   */
+  readonly auth?: EtcdUser;
+  /** Sends the requests, for instance with client certificates. @default fetch */
   readonly fetch?: Fetch;
 }
 
@@ -45,14 +52,15 @@ export interface EtcdLockConfig {
 export class EtcdLock extends LockService {
   /** @throws {LockArgumentError} an option is out of range */
   constructor(config: EtcdLockConfig, runtime: Runtime = systemRuntime) {
-    const fields = ['endpoints', 'keyPrefix', 'maxTtlMs', 'tokenOffset', 'fetch'];
+    const fields = ['endpoints', 'keyPrefix', 'maxTtlMs', 'tokenOffset', 'auth', 'fetch'];
     checkFields('the first argument of EtcdLock', config, fields);
     checkRuntime(runtime);
     const { keyPrefix = 'fenced/', tokenOffset = 0n, fetch = globalThis.fetch } = config;
     const options = resolveOptions({ ...config, keyPrefix });
     checkTokenOffset(tokenOffset);
     if (typeof fetch !== 'function') throw new LockArgumentError('fetch must be a function');
-    const etcd = new EtcdClient(checkEndpoints(config.endpoints), fetch, runtime);
+    const login = config.auth === undefined ? null : new Login(checkUser(config.auth));
+    const etcd = new EtcdClient(checkEndpoints(config.endpoints), fetch, login, runtime);
     const transport = new EtcdTransport(etcd, keyPrefix, tokenOffset, runtime);
     super('EtcdLock', options.maxTtlMs, transport, runtime);
   }
@@ -71,6 +79,14 @@ function checkEndpoints(endpoints: unknown): readonly string[] {
       `an endpoint must be a URL such as http://10.0.0.1:2379 endpoint=${String(endpoint)}`,
     );
   });
+}
+
+function checkUser(user: EtcdUser): EtcdUser {
+  checkFields('auth', user, ['name', 'password']);
+  const { name, password } = user;
+  const isText = (value: unknown): boolean => typeof value === 'string' && value !== '';
+  if (isText(name) && isText(password)) return { name, password };
+  throw new LockArgumentError('auth must have the name and the password of an etcd user, as text');
 }
 
 function checkTokenOffset(offset: unknown): void {

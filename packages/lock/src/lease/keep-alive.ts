@@ -15,26 +15,28 @@ export function keepAlive(
   runtime: Runtime,
 ): Disposable {
   const stop = new AbortController();
-  const signal = AbortSignal.any([stop.signal, lease.signal]);
   const endMs = runtime.nowMs() + maxHoldMs;
   if (maxHoldMs < Number.POSITIVE_INFINITY) limitHold(lease, endMs, maxHoldMs);
 
   const halfTime = (woken?: Promise<void>): Promise<void> =>
-    sleep(runtime, Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal, woken);
+    sleep(runtime, Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), stop.signal, woken);
   const run = async (): Promise<void> => {
     let isAnswered = true;
     const answered = (): void => {
       isAnswered = true;
     };
+    // The signal of the lease does not end this: it also aborts when the lock service is closed.
     // A lease that lasts beyond `endMs` would only keep other clients out.
-    while (runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
+    const isDue = (leftMs: number): boolean =>
+      leftMs > 0 && runtime.nowMs() + Math.ceil(leftMs) < endMs;
+    while (isDue(lease.remainingMs())) {
       if (isAnswered) await halfTime();
       isAnswered = false;
       // Tries again after a failure: nodes that were silent may answer in the time that is left.
       await halfTime(lease.extend(ttlMs).then(answered, answered));
     }
   };
-  // `sleep` rejects when the signal aborts: then there is nothing left to keep alive.
+  // `sleep` rejects when it is stopped.
   run().catch(() => {});
   return { [Symbol.dispose]: () => stop.abort() };
 }

@@ -1,5 +1,5 @@
 import type { Runtime } from '../runtime/runtime.js';
-import type { LeaseContext, LocalLease } from './lease.js';
+import { abortForClose, type LeaseContext, type LocalLease } from './lease.js';
 
 /** The interval at which the service looks for leases that have ended without a release. */
 const SWEEP_EVERY_MS = 1_000;
@@ -14,6 +14,7 @@ const ENDED_MIN = 64;
 export class LeaseRegistry implements LeaseContext {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
+  readonly closing: AbortSignal;
   #leases: LocalLease[] = [];
   #endedCount = 0;
   /** The time at which the timer for the next sweep was set; minus infinity if none is set. */
@@ -21,9 +22,10 @@ export class LeaseRegistry implements LeaseContext {
   /** The leases whose owner id was read. */
   readonly #byOwner = new Map<string, LocalLease>();
 
-  constructor(maxTtlMs: number, runtime: Runtime) {
+  constructor(maxTtlMs: number, runtime: Runtime, closing: AbortSignal) {
     this.maxTtlMs = maxTtlMs;
     this.runtime = runtime;
+    this.closing = closing;
   }
 
   add(lease: LocalLease): void {
@@ -46,8 +48,14 @@ export class LeaseRegistry implements LeaseContext {
     return this.#byOwner.get(owner);
   }
 
-  async releaseAll(): Promise<void> {
-    await Promise.all(this.#leases.map((lease) => lease.release()));
+  /** Called when `closing` has aborted: a listener of it for each lease would cost too much. */
+  abortSignals(): void {
+    for (const lease of this.#leases) abortForClose(lease);
+  }
+
+  async releaseAllBut(kept: ReadonlyMap<LocalLease, unknown>): Promise<void> {
+    const released = this.#leases.filter((lease) => !kept.has(lease));
+    await Promise.all(released.map((lease) => lease.release()));
   }
 
   #planSweep(): void {

@@ -31,7 +31,8 @@ function lease(
   const release = async () => 'released' as const;
   const held = { resources: ['x'], token: 33n, deadlineMs: 1_000, owner: 'owner' };
   const handle = { ...held, extend: async () => 0, release, ...servers };
-  const service = { runtime, maxTtlMs: 60_000, shared: () => {}, ended };
+  const closing = new AbortController().signal;
+  const service = { runtime, maxTtlMs: 60_000, closing, shared: () => {}, ended };
   return new LocalLease(handle, service);
 }
 

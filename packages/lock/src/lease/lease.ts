@@ -8,6 +8,8 @@ import type { LockHandle, ReleaseOutcome } from './transport.js';
 export interface LeaseContext {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
+  /** Aborts when the lock service is closed. */
+  readonly closing: AbortSignal;
   /** Called when the owner id of a lease is read. */
   shared(owner: string, lease: LocalLease): void;
   /** Called once, when the lease of this owner ends. */
@@ -33,6 +35,10 @@ interface HoldLimit {
  */
 const TIMER_MAX_MS = 1_000;
 
+/** Work that was not awaited meets the end of its lease. So the message says how to avoid that. */
+const RELEASED =
+  'the lease was released; await all work that needs it before, also inside of the function of using';
+
 const noLimit: HoldLimit = {
   endMs: Number.POSITIVE_INFINITY,
   maxHoldMs: Number.POSITIVE_INFINITY,
@@ -43,6 +49,9 @@ const noLimit: HoldLimit = {
  * then held for `maxHoldMs`.
  */
 export let limitHold: (lease: LocalLease, endMs: number, maxHoldMs: number) => void;
+
+/** Aborts the lease's signal, because the lock service is closed. The lease is still held. */
+export let abortForClose: (lease: LocalLease) => void;
 
 /**
  * A lock that is held for a limited time. It may end earlier than its holder believes. So every
@@ -93,6 +102,7 @@ export class LocalLease implements AsyncDisposable {
       lease.#limit = { endMs, maxHoldMs };
       lease.#watchDeadline();
     };
+    abortForClose = (lease) => lease.#controller?.abort(lease.#context.closing.reason);
   }
 
   /**
@@ -106,11 +116,17 @@ export class LocalLease implements AsyncDisposable {
     return owner;
   }
 
-  /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */
+  /**
+   * Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. Aborts
+   * earlier, with an error of code `closed`, when the lock service is closed: then end the work,
+   * for which the lease is still held.
+   */
   get signal(): AbortSignal {
     this.remainingMs();
     this.#controller ??= new AbortController();
+    const { closing } = this.#context;
     if (this.#ending) this.#controller.abort(this.#reasonOf(this.#ending));
+    else if (closing.aborted) this.#controller.abort(closing.reason);
     else if (!this.#cancelTimer) this.#watchDeadline();
     return this.#controller.signal;
   }
@@ -200,7 +216,7 @@ export class LocalLease implements AsyncDisposable {
    */
   release(): Promise<ReleaseOutcome> {
     this.#released ??= this.#release();
-    this.#lose('the lease was released');
+    this.#lose(RELEASED);
     return this.#released;
   }
 

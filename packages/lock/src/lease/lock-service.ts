@@ -11,9 +11,22 @@ import {
 import { LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { publish } from './events.js';
-import { keepAlive } from './keep-alive.js';
 import { type Lease, LocalLease } from './lease.js';
+import {
+  ACQUIRE_FIELDS,
+  type AcquireOptions,
+  type CloseOptions,
+  type CloseResult,
+  checkDrainMs,
+  checkReference,
+  type LeaseReference,
+  TRY_FIELDS,
+  type TryAcquireOptions,
+  USING_FIELDS,
+  type UsingOptions,
+} from './lease-arguments.js';
 import { LeaseRegistry } from './lease-registry.js';
+import { Routines } from './routines.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -22,51 +35,11 @@ import type {
   ReleaseOutcome,
 } from './transport.js';
 
-export interface TryAcquireOptions {
-  /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
-  readonly ttlMs: number;
-  /** An abort gives up, and releases everything that may have been taken. */
-  readonly signal?: AbortSignal;
-}
-
-export interface AcquireOptions extends TryAcquireOptions {
-  /**
-   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer. The
-   * call settles within `waitMs` plus 250 ms, which are for the answers to its last acquisition. A
-   * holder in this process may hand its lock over to a waiter. Up to a tenth of the waiter's
-   * `ttlMs` has then passed already.
-   *
-   * 0: one acquisition, as by `tryAcquire`.
-   * @default 0
-   */
-  readonly waitMs?: number;
-}
-
-export interface UsingOptions extends AcquireOptions {
-  /**
-   * Milliseconds for which the lease may be held in all, at least `ttlMs`. It ends then even if the
-   * routine still runs, so a routine that hangs does not hold the lock for ever. Without it, the
-   * lease is extended for as long as the routine runs.
-   */
-  readonly maxHoldMs?: number;
-}
-
-/** A reference to a lease that any process acquired, by resource and owner. */
-export interface LeaseReference {
-  readonly resource: string | readonly string[];
-  /** The lease's `owner`. */
-  readonly owner: string;
-}
-
 /**
  * The time limit of a call that does not wait. First, silent nodes time out. The last 250 ms are
  * for a readmission, which may help, or gives the reason of the failure.
  */
 const READMISSION_MS = NODE_TIMEOUT_MAX_MS + LAST_ANSWERS_MS;
-
-const TRY_FIELDS = ['ttlMs', 'signal'];
-const ACQUIRE_FIELDS = [...TRY_FIELDS, 'waitMs'];
-const USING_FIELDS = [...ACQUIRE_FIELDS, 'maxHoldMs'];
 
 /** The failures that may end by themselves. Others, such as a misconfiguration, need a change. */
 const WAITABLE: ReadonlySet<AcquireFailure['reason']> = new Set([
@@ -94,6 +67,8 @@ export class LockService implements AsyncDisposable {
   readonly #runtime: Runtime;
   readonly #closing = new AbortController();
   readonly #leases: LeaseRegistry;
+  readonly #routines: Routines;
+  #closed: Promise<CloseResult> | null = null;
 
   /** @param name for messages */
   protected constructor(
@@ -106,7 +81,8 @@ export class LockService implements AsyncDisposable {
     this.#maxTtlMs = maxTtlMs;
     this.#transport = transport;
     this.#runtime = runtime;
-    this.#leases = new LeaseRegistry(maxTtlMs, runtime);
+    this.#leases = new LeaseRegistry(maxTtlMs, runtime, this.#closing.signal);
+    this.#routines = new Routines(runtime);
   }
 
   /**
@@ -119,6 +95,7 @@ export class LockService implements AsyncDisposable {
    * @throws the signal's reason, if it aborted
    */
   async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
+    checkService(this, 'acquire');
     checkFields('the options of acquire', options, ACQUIRE_FIELDS);
     const request = this.#check(resource, options);
     const { resources, waitMs } = request;
@@ -133,7 +110,7 @@ export class LockService implements AsyncDisposable {
         request.signal.throwIfAborted();
         const leftMs = request.endMs - this.#runtime.nowMs();
         if (waitMs === 0 || leftMs <= 0 || !WAITABLE.has(result.reason)) {
-          throw failureError(explained(result, request), resources, waitMs);
+          throw failureError(this.#explained(result, request), resources, waitMs);
         }
         waiter ??= transport.wait(request);
         await waiter.pause(attempts, result, leftMs);
@@ -156,11 +133,12 @@ export class LockService implements AsyncDisposable {
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireResult> {
+    checkService(this, 'tryAcquire');
     checkFields('the options of tryAcquire', options, TRY_FIELDS);
     const request = this.#check(resource, options);
     const startedMs = this.#runtime.nowMs();
     const result = this.#settled(await this.#transport.acquire(request), request, startedMs);
-    if (!result.ok) return explained(result, request);
+    if (!result.ok) return this.#explained(result, request);
     return { ok: true, lease: this.#track(result.handle), nodes: result.answers() };
   }
 
@@ -178,17 +156,17 @@ export class LockService implements AsyncDisposable {
     options: UsingOptions,
     routine: (lease: Lease) => Promise<Result> | Result,
   ): Promise<Result> {
+    checkService(this, 'using');
     checkFields('the options of using', options, USING_FIELDS);
     const { maxHoldMs: limitMs, ...rest } = options;
     const ttlMs = checkTtlMs(rest.ttlMs, this.#maxTtlMs);
     const maxHoldMs = checkMaxHoldMs(limitMs, ttlMs);
     if (typeof routine !== 'function')
       throw new LockArgumentError('routine must be a function, the third argument');
-    await using lease = (await this.acquire(resource, rest)) as LocalLease;
-    using _ = keepAlive(lease, ttlMs, maxHoldMs, this.#runtime);
-    const result = await routine(lease);
-    lease.ensure();
-    return result;
+    const lease = (await this.acquire(resource, rest)) as LocalLease;
+    // If `close` was called at this moment, it releases the lease: it does not know the routine.
+    this.#closing.signal.throwIfAborted();
+    return this.#routines.run(lease, { ttlMs, maxHoldMs }, routine);
   }
 
   /**
@@ -201,6 +179,7 @@ export class LockService implements AsyncDisposable {
    * @throws {LockArgumentError} before anything is sent
    */
   async extend(reference: LeaseReference, ttlMs: number): Promise<number> {
+    checkService(this, 'extend');
     const { resources, owner } = checkReference(reference);
     checkTtlMs(ttlMs, this.#maxTtlMs);
     const deadlineMs = await this.#transport.extend(resources, owner, ttlMs);
@@ -214,19 +193,42 @@ export class LockService implements AsyncDisposable {
    * @throws {LockArgumentError} before anything is sent
    */
   async release(reference: LeaseReference): Promise<ReleaseOutcome> {
+    checkService(this, 'release');
     const { resources, owner } = checkReference(reference);
     const own = this.#leases.of(owner);
     return own ? own.release() : this.#transport.release(resources, owner);
   }
 
   /**
-   * Releases all leases, and ends waits with an error of code `closed`. Resolves when the servers
-   * have answered, or after some seconds. Clients and pools stay open: they belong to the
-   * caller. Close them after that.
+   * Ends this lock service in an order that lets no two holders overlap:
+   *
+   * 1. Waits end with an error of code `closed`, and new calls are refused with it. The signals of
+   *    all leases abort with it, too. The leases are still held.
+   * 2. The routines of `using` go on, and their leases are extended, until the routines end or
+   *    `drainMs` is over.
+   * 3. All leases are released, also those of `acquire`, whose work it cannot know. Only the leases
+   *    of routines that still run are not released: they end with the routine, or by their TTL.
+   *
+   * Then it waits for the answers of the servers, for some seconds at most. Clients and pools stay
+   * open: they belong to the caller. Close them after that. A further call returns the promise of
+   * the first. A routine that awaits `close` waits for itself: after `drainMs`, its lease is among
+   * the abandoned ones.
+   *
+   * @throws {LockArgumentError} at once
    */
-  async close(): Promise<void> {
+  close(options: CloseOptions = {}): Promise<CloseResult> {
+    checkService(this, 'close');
+    const drainMs = checkDrainMs(options);
+    this.#closed ??= this.#close(drainMs);
+    return this.#closed;
+  }
+
+  async #close(drainMs: number): Promise<CloseResult> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await Promise.all([this.#leases.releaseAll(), this.#transport.close()]);
+    this.#leases.abortSignals();
+    const abandoned = await this.#routines.drain(drainMs);
+    await Promise.all([this.#leases.releaseAllBut(abandoned), this.#transport.close()]);
+    return { abandoned: [...abandoned.values()] };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -275,6 +277,15 @@ export class LockService implements AsyncDisposable {
     return result;
   }
 
+  /** The failure, with advice if the caller's time limit or a routine is the cause. */
+  #explained(failure: AcquireFailure, { ttlMs, resources }: AcquireRequest): AcquireFailure {
+    const hint =
+      failure.reason === 'too-slow'
+        ? `ttlMs=${ttlMs} is too short for these nodes`
+        : failure.reason === 'held' && this.#routines.advice(resources);
+    return hint ? { ...failure, hint } : failure;
+  }
+
   /** The lease of this lock, which is released at the latest when the service is closed. */
   #track(handle: LockHandle): LocalLease {
     const lease = new LocalLease(handle, this.#leases);
@@ -301,17 +312,10 @@ export interface Lock extends Omit<LockService, 'tryAcquire'> {
   >;
 }
 
-/** The failure, with advice if the caller's time limit is the cause. */
-function explained(failure: AcquireFailure, { ttlMs }: AcquireRequest): AcquireFailure {
-  if (failure.reason !== 'too-slow') return failure;
-  return { ...failure, hint: `ttlMs=${ttlMs} is too short for these nodes` };
-}
-
-function checkReference(reference: LeaseReference) {
-  checkFields('a lease of another process', reference, ['resource', 'owner']);
-  const { resource, owner } = reference;
-  if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
-    throw new LockArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
-  }
-  return { resources: checkResources(resource), owner };
+/** Requires that a method was called on a lock service, and not after `const { using } = lock`. */
+function checkService(service: unknown, method: string): void {
+  if (service instanceof LockService) return;
+  throw new LockArgumentError(
+    `${method} was called without its lock service: write lock.${method}(…), or pass on a function that does`,
+  );
 }
