@@ -67,7 +67,7 @@ export const mutants: readonly Mutant[] = [
     flaw: 'no-readmission-check',
     script: {
       file: scripts,
-      replace: [['if voter.history ~= own_history() then', 'if not voter.history then']],
+      replace: [['if voter.history ~= own_history() or', 'if not voter.history or']],
     },
   },
   {
@@ -295,6 +295,20 @@ export const mutants: readonly Mutant[] = [
           'if may_rotate(0) then return (pcall(rotate, 0)) end',
           'voter.longest = 0 if may_rotate(0) then return (pcall(rotate, 0)) end',
         ],
+      ],
+    },
+    tokensGrow: true,
+  },
+  {
+    name: 'the loss of the older lock table goes unnoticed',
+    purpose:
+      'A node without its older lock table does not vote. Otherwise, it forgets a holder, and two clients hold the lock.',
+    flaw: 'lost-lock-table-unnoticed',
+    script: {
+      file: scripts,
+      replace: [
+        ["return before == '1' and redis.call('EXISTS', BEFORE) == 0", 'return false'],
+        ["before ~= '1' or redis.call('EXISTS', BEFORE) == 1", 'true'],
       ],
     },
     tokensGrow: true,

@@ -18,13 +18,13 @@ export type Step =
   /** Time passes: keys, leases and recovery waits end this much sooner. */
   | { readonly do: 'wait'; readonly units: number }
   /**
-   * A lease ends early, a resource is forgotten, or a wait queue or the node's hash is evicted. Or
-   * the node has another storage version.
+   * A lease ends early, a resource is forgotten, or a wait queue or one of the node's hashes is
+   * evicted. Or the node has another storage version.
    */
   | {
       readonly do: 'lose';
       readonly at: number;
-      readonly what: 'lock' | 'record' | 'queue' | 'node' | 'version';
+      readonly what: 'lock' | 'record' | 'queue' | 'node' | 'before' | 'version';
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
@@ -291,6 +291,8 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       'queue',
       'node',
       'node',
+      'before',
+      'before',
       'version',
     ),
     resource,

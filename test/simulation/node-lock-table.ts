@@ -103,6 +103,12 @@ export function mayRotate(
   return ageMs > Math.max(fenceTtlMs, longestMs) && Math.abs(nowMs - rotatedMs) > longestMs;
 }
 
+/** True if the node has lost only the hash that its present one replaced. */
+export function hasLostBefore(model: RedisProcess, node: string): boolean {
+  if (model.has('lost-lock-table-unnoticed')) return false;
+  return model.field(node, 'before') === '1' && !model.data.hashes.has(`${node}-before`);
+}
+
 /** Begins a new hash if the present one is old enough, or if there is none. */
 export function rotate(
   model: RedisProcess,
@@ -124,5 +130,6 @@ export function rotate(
     }
   }
   const rotated = rotates ? nowMs : rotatedMs;
-  model.setFields(node, { opened: String(nowMs), rotated: String(rotated) });
+  const hasBefore = model.data.hashes.has(before) ? '1' : '0';
+  model.setFields(node, { opened: String(nowMs), rotated: String(rotated), before: hasBefore });
 }

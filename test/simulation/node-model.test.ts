@@ -97,8 +97,8 @@ class Pair {
     if (what === 'queue') {
       model.data.queues.delete(queue);
       await clientAt(at).del(queue);
-    } else if (what === 'node') {
-      const [key] = this.#ownKeys;
+    } else if (what === 'node' || what === 'before') {
+      const key = this.#ownKeys[what === 'node' ? 0 : 1];
       model.data.hashes.delete(key);
       await clientAt(at).del(key);
     } else if (what === 'version') {

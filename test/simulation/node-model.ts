@@ -3,6 +3,7 @@ import { eachOf } from '../../packages/lock/src/redis/batch-encoding.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import {
+  hasLostBefore,
   type LockRecord,
   mayRotate,
   recordOf,
@@ -55,6 +56,16 @@ function beginIncarnation(model: RedisProcess, nodeKey: string, name: string): v
   });
 }
 
+function endIncarnation(
+  model: RedisProcess,
+  nodeKey: string,
+  name: string,
+  alsoRemoved: readonly string[] = [],
+): void {
+  model.deleteFields(nodeKey, ['history', 'generation', 'vote', ...alsoRemoved]);
+  beginIncarnation(model, nodeKey, name);
+}
+
 function otherVersion(model: RedisProcess, nodeKey: string, members: string): Reply | null {
   const known = model.field(nodeKey, 'members');
   if (known === undefined) return null;
@@ -83,7 +94,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
   const mayVote =
     model.field(nodeKey, 'history') === model.history ||
     (model.has('no-readmission-check') && field('history') !== '');
-  if (!mayVote) return ['not-voting'];
+  if (!mayVote || hasLostBefore(model, nodeKey)) return ['not-voting'];
   return {
     vote: field('vote'),
     floor: Number(field('floor')),
@@ -343,7 +354,9 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const refusal = mismatch(model, nodeKey, members);
   if (refusal) return refusal;
-  if (field('seen_history') !== model.history) beginIncarnation(model, nodeKey, values[0] ?? '');
+  const [name = ''] = values;
+  if (hasLostBefore(model, nodeKey)) endIncarnation(model, nodeKey, name, ['before']);
+  else if (field('seen_history') !== model.history) beginIncarnation(model, nodeKey, name);
   const voting = field('history') === model.history ? 1 : 0;
   const facts = [field('generation') ?? '0', field('roster') ?? '', field('max') ?? '0'];
   return [
@@ -436,8 +449,7 @@ const retire: Body = (model, [nodeKey], _, values, members) => {
   if (refusal) return refusal;
   const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
-  model.deleteFields(nodeKey, ['history', 'generation', 'vote']);
-  beginIncarnation(model, nodeKey, name);
+  endIncarnation(model, nodeKey, name);
   return ['retired'];
 };
 
@@ -461,7 +473,8 @@ const seal: Body = (model, [nodeKey], _, values, members) => {
 function isSealedVoter(model: RedisProcess, nodeKey: string): boolean {
   const isAny =
     model.has('sealed-votes-after-restart') && model.field(nodeKey, 'roster') !== undefined;
-  return isAny || model.field(nodeKey, 'history') === model.history;
+  if (isAny) return true;
+  return model.field(nodeKey, 'history') === model.history && !hasLostBefore(model, nodeKey);
 }
 
 /** As `mismatch`, but a node that is sealed in the client's own set accepts the client. */
@@ -546,7 +559,8 @@ const status: Body = (model, [nodeKey], _, __, members) => {
   const isWaiting = own !== '' && field('seen_history') === own && field('recovery_since') !== '';
   const nowMs = Math.floor(model.nowMs);
   const waitedMs = isWaiting ? Math.max(0, nowMs - Number(field('recovery_since'))) : 0;
-  const voting = own !== '' && field('history') === own ? 1 : 0;
+  const isVoting = own !== '' && field('history') === own && !hasLostBefore(model, nodeKey);
+  const voting = isVoting ? 1 : 0;
   return [
     ...['status', own, field('incarnation'), voting, field('generation') || '0', field('roster')],
     ...[field('max') || '0', field('longest') || '0', String(waitedMs)],

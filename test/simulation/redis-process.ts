@@ -15,6 +15,7 @@ export type NodeFlaw =
   | 'backfill-by-number-of-another-incarnation'
   | 'followers-without-tokens'
   | 'lock-table-rotated-early'
+  | 'lost-lock-table-unnoticed'
   | 'full-lock-table-rotated-early'
   | 'forgotten-token-below-highest'
   | 'replica-votes'

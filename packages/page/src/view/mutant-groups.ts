@@ -60,6 +60,7 @@ export const mutantGroups: readonly MutantGroup[] = [
     mutants: [
       'lock table rotated before its leases end',
       'lock table of a full node rotated before its leases end',
+      'the loss of the older lock table goes unnoticed',
       'a forgotten resource begins below the highest token of its node',
     ],
   },

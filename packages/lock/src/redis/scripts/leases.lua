@@ -8,11 +8,13 @@
 --   - {'changed'}
 --   - a mismatch, see node.lua
 commands.leases = function(_, _, incarnation, hash, cursor, count)
-  local fields = redis.call('HMGET', NODE, 'members', 'history', 'incarnation')
+  local fields = redis.call('HMGET', NODE, 'members', 'history', 'incarnation', 'before')
   local is_sealed = fields[1] == MEMBERS .. SEALED
   local refusal = mismatch(is_sealed and MEMBERS or fields[1])
   if refusal then return refusal end
-  if not is_sealed or fields[2] ~= own_history() or fields[3] ~= incarnation then return {'changed'} end
+  if not is_sealed or fields[2] ~= own_history() or fields[3] ~= incarnation or has_lost_before(fields[4]) then
+    return {'changed'}
+  end
   -- The Redis client may put a prefix before each key. NODE has it, too, so the keys of the queues
   -- begin as NODE does.
   local begins = string.sub(NODE, 1, -#'node' - 1) .. 'queue:'

@@ -7,7 +7,7 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 local function voting_node()
   if not voter then
     local fields = redis.call('HMGET', NODE,
-      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'rotated')
+      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'rotated', 'before')
     voter = {
       history = fields[1],
       vote = fields[2],
@@ -18,11 +18,12 @@ local function voting_node()
       longest = tonumber(fields[7]),
       opened = fields[8] and tonumber(fields[8]),
       rotated = tonumber(fields[9] or '0'),
+      has_lost_before = has_lost_before(fields[10]),
     }
   end
   local refusal = mismatch(voter.members)
   if refusal then return nil, refusal end
-  if voter.history ~= own_history() then return nil, {'not-voting'} end
+  if voter.history ~= own_history() or voter.has_lost_before then return nil, {'not-voting'} end
   if not voter.place then
     voter.place = #voters + 1
     voters[voter.place] = voter.vote
@@ -87,7 +88,8 @@ local function rotate(fence_ttl)
     end
     voter.rotated = now
   end
-  redis.call('HSET', NODE, 'opened', digits(now), 'rotated', digits(voter.rotated))
+  redis.call('HSET', NODE, 'opened', digits(now), 'rotated', digits(voter.rotated),
+    'before', redis.call('EXISTS', BEFORE))
   -- Only after the write: if Redis refuses it, the other calls of this script must not see the
   -- time.
   voter.opened = now
