@@ -15,7 +15,10 @@ export type Step =
       /** True if the node has reached `maxmemory`. */
       readonly isFull: boolean;
     }
-  /** Time passes: keys, leases and recovery waits end this much sooner. */
+  /**
+   * Time passes: keys, leases and recovery waits end this much sooner. If it is negative, the
+   * clocks are set back.
+   */
   | { readonly do: 'wait'; readonly units: number }
   /**
    * A lease ends early, a resource is forgotten, or a wait queue or one of the node's hashes is
@@ -276,7 +279,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 2,
     arbitrary: fc.record({
       do: fc.constant('wait' as const),
-      units: fc.integer({ min: 1, max: 3 }),
+      units: fc.oneof(fc.integer({ min: 1, max: 3 }), fc.integer({ min: -8, max: -1 })),
     }),
   },
   fc.record({

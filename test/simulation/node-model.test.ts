@@ -289,7 +289,7 @@ function wholeUnits(ms: number): number {
 function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
   const compared = Object.entries(fields).map(([field, value]) => {
     if (field === 'incarnation' || field === 'vote') return [field, ...withoutTimes([value])];
-    if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
+    if (TIMES.has(field) && isTime(value)) return [field, wholeUnits(nowMs - Number(value))];
     const left = (ends: string): string =>
       isTime(ends) ? String(wholeUnits(Number(ends) - nowMs)) : ends;
     return [field, value.replace(HELD, left)];

@@ -154,6 +154,30 @@ function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string)
   if (Number(ttl) > node.longestMs) model.setFields(nodeKey, { longest: ttl });
 }
 
+/** The time for which another client's lease may hold up the caller; see `lease_left`. */
+function leaseLeft(
+  model: RedisProcess,
+  keys: NodeKeys,
+  { longestMs }: Voter,
+  { queue, token, owner, endsMs }: LockRecord & { readonly queue: string },
+): number {
+  const nowMs = Math.floor(model.nowMs);
+  const leftMs = endsMs - nowMs;
+  if (leftMs <= longestMs) return leftMs;
+  model.writeThoughFull();
+  write(model, keys, queue, { token, owner, endsMs: nowMs + longestMs });
+  return longestMs;
+}
+
+/** The time for which a waiter's position may hold up the caller; see `position_left`. */
+function positionLeft(model: RedisProcess, { longestMs, maxTtlMs }: Voter, waiter: string): number {
+  const staysMs = Math.max(1, model.pttl(waiter));
+  if (staysMs <= maxTtlMs) return staysMs;
+  const leftMs = longestMs || maxTtlMs;
+  model.expire(waiter, leftMs);
+  return leftMs;
+}
+
 const acquire: Body = (model, keys, own, values, members) => {
   const [owner = '', ttl = '', fenceTtl = '', ...queued] = values;
   const [position, [followersMax, processId = '', togetherMs]] = [
@@ -178,10 +202,10 @@ const acquire: Body = (model, keys, own, values, members) => {
     const first = record.owner === undefined ? headOf(model, queue) : undefined;
     if (first && first !== waiter) {
       others.push(first);
-      obstaclesMs.push(Math.max(1, model.pttl(first)));
+      obstaclesMs.push(positionLeft(model, node, first));
     } else if (record.owner !== undefined && record.owner !== owner) {
       const takes = model.has('first-takes-held') && headOf(model, queue) === waiter;
-      if (!takes) obstaclesMs.push(record.endsMs - model.nowMs);
+      if (!takes) obstaclesMs.push(leaseLeft(model, keys, node, { queue, ...record }));
     }
   }
   if (obstaclesMs.length > 0) {
@@ -237,7 +261,7 @@ const enqueue: Body = (model, keys, own, values, members) => {
   if (!isRenewed) joinQueues(model, keys, waiter, owner, position, queues);
   const isOthers = (record: LockRecord): boolean =>
     record.owner !== undefined && record.owner !== owner;
-  const obstaclesMs = records.filter(isOthers).map(({ endsMs }) => endsMs - model.nowMs);
+  const obstaclesMs = records.filter(isOthers).map((one) => leaseLeft(model, keys, node, one));
   if (isRenewed && obstaclesMs.length > 0) return held(model, obstaclesMs);
   const others: string[] = [];
   for (const record of records) {
@@ -245,7 +269,7 @@ const enqueue: Body = (model, keys, own, values, members) => {
     if (first === undefined) joinQueues(model, keys, waiter, owner, position, queues);
     if (record.owner !== undefined || first === undefined || first === waiter) continue;
     others.push(first);
-    obstaclesMs.push(Math.max(1, model.pttl(first)));
+    obstaclesMs.push(positionLeft(model, node, first));
   }
   if (obstaclesMs.length === 0) return ['head'];
   notifyAll(model, keys, others);

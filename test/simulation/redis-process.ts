@@ -146,6 +146,14 @@ export class RedisProcess {
     this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 
+  /** Lets a list expire after `ttlMs`. */
+  expire(key: string, ttlMs: number): void {
+    const value = this.get(key);
+    if (value === undefined) return;
+    this.writeThoughFull();
+    this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
+  }
+
   /** Adds an element to a list and keeps its expiry. */
   push(key: string, element: string): void {
     this.#take();

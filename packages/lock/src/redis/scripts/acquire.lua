@@ -50,14 +50,14 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
     if holder == owner then
       ends[i] = math.max(ends[i], till)
     elseif holder then
-      left = math.max(left or 0, till - now)
+      left = math.max(left or 0, lease_left(KEYS[i], last, holder, till))
     else
       local first, stays = head_of(KEYS[i])
       if first and first ~= waiter then
         -- The first waiter may not know that the lock is free: a lease that expires notifies
         -- nobody.
         first_waiters[#first_waiters + 1], their_queues[#their_queues + 1] = first, KEYS[i]
-        left = math.max(left or 0, stays)
+        left = math.max(left or 0, position_left(first, stays))
       end
     end
   end

@@ -55,6 +55,18 @@ local function note_ttl(ttl)
   end
 end
 
+-- Returns the time (ms) for which another client's lease may hold up the caller.
+-- If more is left of it than this node ever granted, the clock was set back since. In truth, no
+-- more is left than the longest lease. So the record gets that end. Otherwise a crashed holder
+-- would hold up others until the clock has caught up.
+local function lease_left(queue, token, holder, till)
+  local left = till - own_time_ms()
+  if left <= voter.longest then return left end
+  write_though_full()
+  write(queue, token, holder, own_time_ms() + voter.longest)
+  return voter.longest
+end
+
 -- Returns whether this hash is older than the longest lease, and than the fence ttl (ms).
 local function is_old(fence_ttl)
   return own_time_ms() - voter.opened > math.max(tonumber(fence_ttl), voter.longest)
