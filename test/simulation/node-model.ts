@@ -191,7 +191,7 @@ const acquire: Body = (model, keys, own, values, members) => {
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
 
   const obstaclesMs: number[] = [];
-  const others: string[] = [];
+  const [others, theirs]: [string[], string[]] = [[], []];
   const ends = new Map<string, number>();
   let highest = 0;
   for (const queue of queues) {
@@ -202,6 +202,7 @@ const acquire: Body = (model, keys, own, values, members) => {
     const first = record.owner === undefined ? headOf(model, queue) : undefined;
     if (first && first !== waiter) {
       others.push(first);
+      theirs.push(queue);
       obstaclesMs.push(positionLeft(model, node, first));
     } else if (record.owner !== undefined && record.owner !== owner) {
       const takes = model.has('first-takes-held') && headOf(model, queue) === waiter;
@@ -209,7 +210,7 @@ const acquire: Body = (model, keys, own, values, members) => {
     }
   }
   if (obstaclesMs.length > 0) {
-    notifyAll(model, keys, others);
+    notifyAll(model, keys, others, theirs);
     if (waiter !== undefined) joinQueues(model, keys, waiter, owner, position, queues);
     return held(model, obstaclesMs);
   }
@@ -263,16 +264,17 @@ const enqueue: Body = (model, keys, own, values, members) => {
     record.owner !== undefined && record.owner !== owner;
   const obstaclesMs = records.filter(isOthers).map((one) => leaseLeft(model, keys, node, one));
   if (isRenewed && obstaclesMs.length > 0) return held(model, obstaclesMs);
-  const others: string[] = [];
+  const [others, theirs]: [string[], string[]] = [[], []];
   for (const record of records) {
     const first = headOf(model, record.queue);
     if (first === undefined) joinQueues(model, keys, waiter, owner, position, queues);
     if (record.owner !== undefined || first === undefined || first === waiter) continue;
     others.push(first);
+    theirs.push(record.queue);
     obstaclesMs.push(positionLeft(model, node, first));
   }
   if (obstaclesMs.length === 0) return ['head'];
-  notifyAll(model, keys, others);
+  notifyAll(model, keys, others, theirs);
   return held(model, obstaclesMs);
 };
 
@@ -370,7 +372,7 @@ const release: Body = (model, keys, own, values, members) => {
     if (holder === undefined || holder === owner) free.push(queue);
   }
   const heads = free.map((queue) => headOf(model, queue));
-  notifyAll(model, keys, heads);
+  notifyAll(model, keys, heads, free);
   return [held ? 'released' : 'not-held'];
 };
 
