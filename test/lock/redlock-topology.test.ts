@@ -150,7 +150,7 @@ test('a replica has no vote, though it has the data of its master', async () => 
   while ((await lockTable.ownerOf('x')) !== lease.owner) await admin.ping();
   // A replica can only refuse writes. This extension is shorter than the remaining time, so a node
   // would write nothing.
-  const held = { resource: 'x', owner: lease.owner };
+  const held = { resource: 'x', owner: lease.owner, token: lease.token };
   await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
     /a: not-master, its server is a slave/,
   );

@@ -173,7 +173,7 @@ const call = fc.oneof(
       values: [name, ...place],
     })),
   },
-  fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
+  fc.tuple(set, owner, ttl, token).map(([names, ...values]) => ({
     command: 'extend' as const,
     keys: queuesOf(names),
     values,

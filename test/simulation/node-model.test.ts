@@ -47,6 +47,7 @@ class Pair {
       case 'wait':
         // 1 ms more, because the clock of the real server moves a little by itself.
         this.#nowMs += one.units * UNIT_MS + 1;
+        this.#models.forEach(dropExpired);
         await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
         return;
       case 'lose':
@@ -232,6 +233,12 @@ class Pair {
   }
 }
 
+/** Reads all keys that expire. If the clock is set back then, those that were over stay away. */
+function dropExpired(model: NodeModel): void {
+  for (const name of [...model.data.lists.keys()]) model.get(name);
+  for (const name of [...model.data.queues.keys()]) model.queue(name);
+}
+
 async function contentsOf(client: Redis, name: string): Promise<readonly unknown[]> {
   if (name.includes('}:queue:')) return client.zrange(name, '0', '-1');
   return placeInUnits(await client.lrange(name, 0, -1), await timeMs(client));
@@ -256,7 +263,7 @@ async function agePlace(client: Redis, waiter: string, ms: number): Promise<void
 
 const TIMES: ReadonlySet<string> = new Set(['recovery_since', 'opened', 'rotated']);
 /** The end of the lease in a record whose lock was taken. */
-const HELD = /^(\d{15})(?=[ +]\d{16} )/;
+const HELD = /^(\d{15})(?=[ +]\d{16}[ =A-~])/;
 
 /** False for 0, which means that the event never happened, or that the lock is free. */
 const isTime = (value: string): boolean => Number(value) > 0;

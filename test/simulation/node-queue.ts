@@ -34,7 +34,7 @@ export function headOf(model: RedisProcess, queue: string): string | undefined {
   return undefined;
 }
 
-/** Notifies waiters, each once. Each was found to be first in the queue at its place in `queues`. */
+/** Notifies waiters, each once. Each is known to be first in the queue at its place in `queues`. */
 export function notifyAll(
   model: RedisProcess,
   keys: NodeKeys,

@@ -11,6 +11,7 @@ export type NodeFlaw =
   | 'members-ignored'
   | 'first-takes-held'
   | 'backfill-whatever-was-given'
+  | 'extended-though-not-proven'
   | 'backfill-what-was-forgotten'
   | 'backfill-by-number-of-another-incarnation'
   | 'followers-without-tokens'

@@ -27,6 +27,7 @@ export type { Lease } from './lease/lease.js';
 export type {
   AcquireOptions,
   AcquireResult,
+  HeldLeaseReference,
   LeaseReference,
   Lock,
   TryAcquireOptions,

@@ -58,6 +58,12 @@ export interface LeaseReference {
   readonly owner: string;
 }
 
+/** A reference to a lease that shall be extended. */
+export interface HeldLeaseReference extends LeaseReference {
+  /** The lease's `token`. By it, Redis nodes tell the lease from a later one. */
+  readonly token: bigint;
+}
+
 /**
  * The time limit of a call that does not wait. First, silent nodes time out. The last 250 ms are
  * for a readmission, which may help, or gives the reason of the failure.
@@ -200,10 +206,11 @@ export class LockService implements AsyncDisposable {
    * @throws {NoQuorumError} too few nodes answered: the lease keeps the end that it had
    * @throws {LockArgumentError} before anything is sent
    */
-  async extend(reference: LeaseReference, ttlMs: number): Promise<number> {
+  async extend(reference: HeldLeaseReference, ttlMs: number): Promise<number> {
     const { resources, owner } = checkReference(reference);
+    const token = checkToken(reference.token);
     checkTtlMs(ttlMs, this.#maxTtlMs);
-    const deadlineMs = await this.#transport.extend(resources, owner, ttlMs);
+    const deadlineMs = await this.#transport.extend(resources, owner, ttlMs, token);
     return Math.max(0, deadlineMs - this.#runtime.nowMs());
   }
 
@@ -308,10 +315,16 @@ function explained(failure: AcquireFailure, { ttlMs }: AcquireRequest): AcquireF
 }
 
 function checkReference(reference: LeaseReference) {
-  checkFields('a lease of another process', reference, ['resource', 'owner']);
+  checkFields('a lease of another process', reference, ['resource', 'owner', 'token']);
   const { resource, owner } = reference;
   if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
     throw new LockArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
   }
   return { resources: checkResources(resource), owner };
+}
+
+function checkToken(token: bigint): bigint {
+  if (typeof token === 'bigint' && token > 0n) return token;
+  const given = typeof token === 'bigint' ? `${token}` : JSON.stringify(token);
+  throw new LockArgumentError(`token must be the token of a lease, a bigint token=${given}`);
 }

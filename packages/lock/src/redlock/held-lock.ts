@@ -51,6 +51,8 @@ export class HeldLock implements RaisableHandle {
   readonly deadlineMs: number;
   readonly #nodes: Nodes;
   readonly #facts: HeldLockFacts;
+  /** The token that a majority of the nodes has stored, or a lower one that was given with it. */
+  #stored: bigint;
   #successors: readonly Successor[];
   /** The successor that got the lock. The nodes hold nothing under its own owner id. */
   #handedOverTo: Ownership | null = null;
@@ -62,6 +64,7 @@ export class HeldLock implements RaisableHandle {
     this.deadlineMs = facts.deadlineMs;
     this.#nodes = nodes;
     this.#facts = facts;
+    this.#stored = facts.token;
     this.#successors = facts.successors;
   }
 
@@ -87,12 +90,13 @@ export class HeldLock implements RaisableHandle {
     const bringBackToFree = (): void => {
       const bounds = free;
       free = new Map();
-      if (bounds.size > 0) void bringBack(this.#nodes, ownership, bounds, ttlMs);
+      if (bounds.size > 0) void bringBack(this.#nodes, ownership, this.#stored, bounds, ttlMs);
     };
-    const extended = await extendOnAll(this.#nodes, ownership, ttlMs, (index, bound) => {
+    const onFree = (index: number, bound: TokenBound): void => {
       free.set(index, bound);
       if (isExtended) bringBackToFree();
-    });
+    };
+    const extended = await extendOnAll(this.#nodes, ownership, this.#stored, ttlMs, onFree);
     if (extended.ok) {
       isExtended = true;
       bringBackToFree();
@@ -105,11 +109,13 @@ export class HeldLock implements RaisableHandle {
   }
 
   /** Also ends hand-overs: the tokens of successors may be below the raised token. */
-  raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
+  async raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
     const { ownership, ttlMs } = this.#facts;
     this.#successors = [];
     const request = { ownership, limitMs: nodeTimeoutMs(ttlMs), signal };
-    return raise(this.#nodes, request, token);
+    const raised = await raise(this.#nodes, request, token);
+    if (typeof raised === 'bigint') this.#stored = raised;
+    return raised;
   }
 
   async release(): Promise<ReleaseOutcome> {

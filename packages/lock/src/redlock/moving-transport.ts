@@ -83,11 +83,17 @@ export class MovingTransport implements ServiceTransport {
     return waiter ? new MovingWaiter(this, waiter, request) : null;
   }
 
-  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
-    return this.extendBy(() => this.#present.extend(resources, owner, ttlMs), {
+  extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    token: bigint,
+  ): Promise<number> {
+    return this.extendBy(() => this.#present.extend(resources, owner, ttlMs, token), {
       resources,
       owner,
       ttlMs,
+      token,
     });
   }
 
@@ -114,7 +120,8 @@ export class MovingTransport implements ServiceTransport {
         deadlineMs,
         owner,
         share: () => handle.share?.() ?? owner,
-        extend: (ttlMs) => this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs }),
+        extend: (ttlMs) =>
+          this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs, token }),
         raise: async (least, signal) => {
           const raised = await handle.raise(least, signal);
           if (typeof raised === 'bigint' || !hasSealed(raised.nodes)) return raised;
@@ -168,6 +175,7 @@ export class MovingTransport implements ServiceTransport {
       readonly resources: readonly string[];
       readonly owner: string;
       readonly ttlMs: number;
+      readonly token: bigint;
     },
   ): Promise<number> {
     if (!this.#isMoved) {
@@ -177,7 +185,7 @@ export class MovingTransport implements ServiceTransport {
         if (!(await this.#hasMoved(error, lease.ttlMs))) throw error;
       }
     }
-    return this.next.extend(lease.resources, lease.owner, lease.ttlMs);
+    return this.next.extend(lease.resources, lease.owner, lease.ttlMs, lease.token);
   }
 
   /** Releases in the present set. If that is sealed, also in the next one. */

@@ -56,9 +56,14 @@ export class VirtualTransport implements LockTransport {
     return only && !another ? only.transport.waitBehindOthers(request) : null;
   }
 
-  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+  async extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    token: bigint,
+  ): Promise<number> {
     const deadlines = await this.#ofEachPart(resources, owner, (part, id) =>
-      part.transport.extend(part.resources, id, ttlMs),
+      part.transport.extend(part.resources, id, ttlMs, token),
     );
     return Math.min(...deadlines);
   }

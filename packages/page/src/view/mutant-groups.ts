@@ -46,6 +46,7 @@ export const mutantGroups: readonly MutantGroup[] = [
     mutants: [
       'validity taken from the wall clock',
       'a lease is written back after a later grant',
+      'a late grant counts for an extension',
       'a lease is written back after a forgotten later grant',
       'a lease is written back by the number of another incarnation',
       'a lease is written back without being extended first',

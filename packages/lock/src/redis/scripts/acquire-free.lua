@@ -34,10 +34,10 @@ if #KEYS == 3 then
     -- Above all tokens that this node can have given for it; see highest_given in vote.lua.
     local token = (last and math.max(last, tonumber(floor)) or max) + 1
     if token <= 9007199254740991 then -- 2^53-1, see TOKEN_MAX in vote.lua
-      -- The record of a taken lock: end, blank, token, blank, owner; see lock-table.lua.
+      -- The record of a taken lock: end, blank, token, origin, owner; see lock-table.lua.
       local HALF, till = 100000000, now + TTL
       local till_low, token_low = till % HALF, token % HALF
-      local taken = string.format('%07d%08d %08d%08d ', (till - till_low) / HALF, till_low, (token - token_low) / HALF, token_low)
+      local taken = string.format('%07d%08d %08d%08dA', (till - till_low) / HALF, till_low, (token - token_low) / HALF, token_low)
       local token_text = string.sub(taken, 17, 32)
       local done = redis.pcall('HSET', NODE, 'max', token > max and token_text or max_text, QUEUE, taken .. OWNER)
       -- If memory is full, this is an error, not a number.

@@ -16,9 +16,9 @@ commands.enqueue = function(from, to, owner, enqueued_ms, channel, grace_ms)
   local queues = {unpack(KEYS, from, to)}
   local now, missing, is_free, left = own_time_ms(), false, {}, nil
   for i, record in ipairs(records_of(queues)) do
-    local token, holder, till = parts_of(record)
+    local token, holder, till, origin = parts_of(record)
     missing, is_free[i] = missing or holder ~= owner, not holder
-    if holder and holder ~= owner then left = math.max(left or 0, lease_left(queues[i], token, holder, till)) end
+    if holder and holder ~= owner then left = math.max(left or 0, lease_left(queues[i], token, holder, till, origin)) end
   end
   -- If the owner has all the locks, this is a late copy of an old request.
   if not missing then return {'head'} end

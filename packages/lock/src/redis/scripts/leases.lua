@@ -4,7 +4,8 @@
 --
 -- - ARGV: incarnation, hash (1|2: its place in KEYS), cursor ('0' at first), count
 -- - replies:
---   - {'leases', next cursor, then for each lease: resource, owner, remaining (ms), token}
+--   - {'leases', next cursor, then for each lease: resource, owner, remaining (ms), first token};
+--     see first_token in lock-table.lua
 --   - {'changed'}
 --   - a mismatch, see node.lua
 commands.leases = function(_, _, incarnation, hash, cursor, count)
@@ -23,10 +24,10 @@ commands.leases = function(_, _, incarnation, hash, cursor, count)
   for i = 1, #scanned[2], 2 do
     local queue, record = scanned[2][i], scanned[2][i + 1]
     if string.sub(queue, 1, #begins) == begins then
-      local token, owner, till = parts_of(record)
+      local token, owner, till, origin = parts_of(record)
       -- If both hashes have a record, that in the first one is newer.
       if owner and not (hash == '2' and redis.call('HGET', NODE, queue)) then
-        local parts = {string.sub(queue, #begins + 1), owner, digits(till - own_time_ms()), token_text(token)}
+        local parts = {string.sub(queue, #begins + 1), owner, digits(till - own_time_ms()), token_text(first_token(token, origin))}
         for _, part in ipairs(parts) do reply[#reply + 1] = part end
       end
     end
