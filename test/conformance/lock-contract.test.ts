@@ -130,11 +130,11 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     await failure(lease.extend(500), 'lease-lost');
   });
 
-  test('another process extends and releases a lease by its owner', async () => {
+  test('another process extends and releases a lease by its owner and token', async () => {
     const [one, two] = await openTwo();
     for (const resource of ['x', ['y', 'x']]) {
-      const { resources, owner } = await one.acquire(resource, { ttlMs: 5_000 });
-      const held = { resource: resources, owner };
+      const { resources, owner, token } = await one.acquire(resource, { ttlMs: 5_000 });
+      const held = { resource: resources, owner, token };
       expect(await two.extend(held, 20_000)).toBeGreaterThan(15_000);
       expect(await two.release(held)).toBe('released');
       expect(await two.release(held)).toBe('expired');
@@ -145,7 +145,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
   test('an owner id does not bring back a lease that is over, and its lock is free', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire(['y', 'x'], { ttlMs: 500, waitMs: 20_000 });
-    const held = { resource: lease.resources, owner: lease.owner };
+    const held = { resource: lease.resources, owner: lease.owner, token: lease.token };
     // Twice its time, because the service may hold the lock for a little longer than its holder.
     await setTimeout(1_000);
     expect(lease.remainingMs()).toBe(0);

@@ -90,7 +90,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
         const holding = new Ownership([`r${next}`], `o${next}`, false);
         next += 1;
         replies.push(
-          kind === 'not held' ? node.extend(holding, 1_000) : node.acquire(holding, 1_000),
+          kind === 'not held' ? node.extend(holding, 1n, 1_000) : node.acquire(holding, 1_000),
         );
       }
       await new Promise<void>((resolve) => setImmediate(resolve));
@@ -143,7 +143,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
 test('an owner with half a surrogate pair is refused, and the calls of other callers in the same tick succeed', async () => {
   const keyPrefix = `{${randomUUID()}}:`;
   await using lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix });
-  const held = { resource: 'x', owner: '\ud800' };
+  const held = { resource: 'x', owner: '\ud800', token: 1n };
   await expect(lock.extend(held, 1_000)).rejects.toThrow(LockArgumentError);
   await expect(lock.release(held)).rejects.toThrow(LockArgumentError);
   await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();

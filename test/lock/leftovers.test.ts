@@ -157,7 +157,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   test('no extension brings back a lease that is over, neither by its holder nor by another process (RedLock.net#48, redis-semaphore#175)', async () => {
     const [side, elsewhere] = [await world.connected(), await world.connected()];
     const lease = await side.lock.acquire('x', { ttlMs: 500 });
-    const held = { resource: 'x', owner: lease.owner };
+    const held = { resource: 'x', owner: lease.owner, token: lease.token };
     await world.untilClean();
     await expect(elsewhere.lock.extend(held, TTL_MS)).rejects.toThrow(LeaseLostError);
     await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);

@@ -82,7 +82,7 @@ describe('a move to other nodes', () => {
     await lease.extend(TTL_MS);
     expect(lease.remainingMs()).toBeGreaterThan(TTL_MS / 2);
     expect(
-      await late.extend({ resource: ['a', 'b'], owner: others.owner }, TTL_MS),
+      await late.extend({ resource: ['a', 'b'], owner: others.owner, token: others.token }, TTL_MS),
     ).toBeGreaterThan(0);
     expect(await lease.release()).toBe('released');
     expect(await tokenOf(late)).toBeGreaterThan(lease.token);

@@ -94,8 +94,8 @@ describe.each([
     [
       'a field that is none, of release',
       (it) => open().release(it),
-      { resource: 'x', owner: 'o', token: 1n },
-      /field token/,
+      { resource: 'x', owner: 'o', ttlMs: 1 },
+      /field ttlMs/,
     ],
   ])('%s', async (_, run, value, message) => {
     const refused = Promise.resolve().then(() => call(run, value));

@@ -277,7 +277,7 @@ describe('another storage version', () => {
     expect(error.nodes.find(({ answer }) => answer === 'wrong-version')).toMatchObject({
       storageVersion: FUTURE,
     });
-    const held = { resource: 'x', owner: lease.owner };
+    const held = { resource: 'x', owner: lease.owner, token: lease.token };
     await expect(present.extend(held, 1_000)).rejects.toMatchObject({ code: 'wrong-version' });
     expect(await present.release(held)).toBe('unknown');
     for (const options of [{}, { force: true }, { node: 'b' }, { node: 'b', force: true }]) {

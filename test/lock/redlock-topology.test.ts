@@ -3,6 +3,7 @@ import { type NodeConfig, Redlock } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/testbed';
 import { Cluster, Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { majorityOf } from '../../packages/lock/src/core/quorum.js';
 import { inScript } from '../../packages/lock/src/redis/batch-encoding.js';
 import { Command } from '../../packages/lock/src/redis/command.js';
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.js';
@@ -149,7 +150,7 @@ test('a replica has no vote, though it has the data of its master', async () => 
   while ((await lockTable.ownerOf('x')) !== lease.owner) await admin.ping();
   // A replica can only refuse writes. This extension is shorter than the remaining time, so a node
   // would write nothing.
-  const held = { resource: 'x', owner: lease.owner };
+  const held = { resource: 'x', owner: lease.owner, token: lease.token };
   await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
     /a: not-master, its server is a slave/,
   );
@@ -302,6 +303,36 @@ test('if the record of a node is lost, its earlier table brings no token back', 
   const both = ['x', 'y'].map((name) => tokenOf(lock, name));
   for (const token of await Promise.all(both)) expect(token).toBeGreaterThan(before + 2n);
 });
+
+test.each([1, 3])(
+  'if a majority of %i nodes loses only the older lock table, no held lock is granted again',
+  async (count) => {
+    await using service = await startLocalRedis(count);
+    await using lock = clients.lock(service.nodes);
+    const held = await lock.acquire('x', { ttlMs: 2_000 });
+    const admins = service.nodes.map(({ port }) => clients.connect(port));
+    const old = `${clients.keyPrefix}node-before`;
+    for (const admin of admins) await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
+    let losing: readonly Redis[] = [];
+    let before = 0n;
+    await until(async () => {
+      before = await tokenOf(lock, 'y');
+      const have = await Promise.all(admins.map((admin) => admin.exists(old)));
+      losing = admins.filter((_, at) => have[at] === 1).slice(0, majorityOf(count));
+      return losing.length === majorityOf(count);
+    });
+    for (const admin of losing) await admin.del(old);
+    // The record of y in the present table does not help: the node has no vote.
+    for (const name of ['x', 'y']) {
+      expect(await lock.tryAcquire(name, { ttlMs: 1_000 })).toMatchObject({ ok: false });
+    }
+    const voting = (await lock.status()).filter((node) => node.reachable && node.noVote === null);
+    expect(voting).toHaveLength(count - majorityOf(count));
+    const next = await lock.acquire('x', { ttlMs: 1_000, waitMs: 20_000 });
+    expect(held.remainingMs()).toBe(0);
+    expect(next.token).toBeGreaterThan(before);
+  },
+);
 
 async function joinAsReplica(
   replica: LocalRedisNode,

@@ -107,7 +107,7 @@ describe.each([3, 5])('of %i nodes that restart one after the other', (count) =>
     const lease = await clients
       .lock(servers, config)
       .acquire(['x', 'y'], { ttlMs: TTL_MS, waitMs: 5_000 });
-    const held = { resource: ['x', 'y'], owner: lease.owner };
+    const held = { resource: ['x', 'y'], owner: lease.owner, token: lease.token };
     const other = clients.lock(servers, config);
     let isOver = false;
     const extending = (async () => {
@@ -180,13 +180,13 @@ describe('a node that restarts while no client acquires', () => {
   test('has its vote back if another process extends a lease, which does not ask the other nodes each time', async () => {
     await using stack = new AsyncDisposableStack();
     const { lock, restart, isVoting, scripts } = await restarted(stack);
-    const { owner } = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 5_000 });
+    const { owner, token } = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 5_000 });
     const other = clients.lock(servers, { maxTtlMs: TTL_MS });
     await restart();
     const before = await scripts();
     let extensions = 0;
     while (!(await isVoting())) {
-      await other.extend({ resource: 'x', owner }, TTL_MS);
+      await other.extend({ resource: 'x', owner, token }, TTL_MS);
       extensions += 1;
     }
     expect(extensions).toBeGreaterThan(MANY);

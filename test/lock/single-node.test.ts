@@ -43,7 +43,7 @@ test('a client that lost its lock and became the head of the queue cannot confir
   expect(await node.acquire(mine, 10_000, position)).toMatchObject({ answer: 'held' });
   await node.release(other);
   expect(await node.confirm(mine, 3n)).toEqual({ answer: 'not-held' });
-  expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.extend(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'held' });
   expect(await node.acquire(mine, 10_000, position)).toMatchObject({
     answer: 'granted',
@@ -72,7 +72,7 @@ test('a lease is written back to a node only if the node has granted nothing sin
   const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   const told = async () => {
-    const reply = await node.extend(mine, 10_000);
+    const reply = await node.extend(mine, 2n, 10_000);
     if (reply.answer !== 'not-held' || !reply.tokenBound)
       throw new Error(`answered ${reply.answer}`);
     return reply.tokenBound;
@@ -97,13 +97,13 @@ test('a lease is written back to a node only if the node has granted nothing sin
   const stranger = { ...second, incarnation: 'another' };
   expect(await node.backfill(mine, stranger, 10_000)).toEqual({ answer: 'not-held' });
   await node.acquire(other, 10_000);
-  expect(await node.extend(mine, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.extend(mine, 2n, 10_000)).toEqual({ answer: 'not-held' });
   expect(await node.backfill(mine, second, 10_000)).toEqual({ answer: 'not-held' });
   await node.release(other);
 
   const third = await told();
   expect(await node.backfill(mine, third, 10_000)).toMatchObject({ answer: 'granted' });
-  expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'extended' });
+  expect(await node.extend(mine, 2n, 10_000)).toMatchObject({ answer: 'extended' });
   await node.release(mine);
   const later = await node.acquire(other, 10_000);
   expect(later).toMatchObject({ answer: 'granted', token: BigInt(third.number) + 1n });
@@ -121,7 +121,7 @@ test('a lease of two resources is not written back if another client has locked 
   await lockTable.free('y');
   await lockTable.setToken('y', 1_000n);
   await lockTable.setMax(1_000n);
-  const reply = await node.extend(mine, 10_000);
+  const reply = await node.extend(mine, 2n, 10_000);
   if (reply.answer !== 'not-held' || !reply.tokenBound) throw new Error(`answered ${reply.answer}`);
   await lockTable.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });

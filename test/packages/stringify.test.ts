@@ -142,7 +142,7 @@ async function everything() {
     const alone = open(keyPrefix, { down: 2 });
     const closed = open(keyPrefix, {});
     await closed.close();
-    const held = { resource: 'held', owner: lease.owner };
+    const held = { resource: 'held', owner: lease.owner, token: lease.token };
     const won = await long.tryAcquire('free', { ttlMs: 1_000 });
     const results = {
       lease,

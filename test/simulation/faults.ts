@@ -28,6 +28,7 @@ const weights = {
   flush: 1,
   'lose-lock': 12,
   'lose-record': 4,
+  /** One of the node's hashes is evicted: with the memory `snapshot`, the older one. */
   'lose-node': 2,
   /** The clock of a node jumps: keys expire, and a recovery wait ends early. */
   'leap-forward': 3,

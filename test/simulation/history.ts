@@ -69,22 +69,27 @@ export class History {
    * Invariant: a lease is not extended after another client had the lock. An extension fails if an
    * acquisition with a higher token had returned before it began.
    *
-   * Exception: a fault excuses two valid leases at once, and a node granted an ACQUIRE of this
-   * lease after that acquisition had returned. See "Leases survive restarts" in docs/tokens.md.
+   * Exception: a fault excuses two valid leases at once. Also, a node took this lease back by a
+   * number, and had granted the other acquisition before it reported that number. See "The
+   * exception" in docs/tokens.md.
    *
-   * @param grantedMs the last time at which a node granted an ACQUIRE of the lease
+   * @param number the highest number by which a node took the lease back; 0 if none did
    * @returns the violation, or null
    */
   extend(
     acquisition: Acquisition,
-    { beganMs, endsMs, grantedMs }: Record<'beganMs' | 'endsMs' | 'grantedMs', number>,
+    {
+      beganMs,
+      endsMs,
+      number,
+    }: { readonly beganMs: number; readonly endsMs: number; readonly number: bigint },
   ): string | null {
     acquisition.endsMs = Math.max(acquisition.endsMs, endsMs);
     for (const resource of acquisition.resources) {
       const later = (this.#byResource.get(resource) ?? []).filter(
         ({ token, returnedMs }) => token > acquisition.token && returnedMs < beganMs,
       );
-      const wrong = later.find(({ returnedMs }) => this.#isExclusive || returnedMs > grantedMs);
+      const wrong = later.find(({ token }) => this.#isExclusive || token > number);
       if (later.length > 0 && !wrong) this.#excepted += 1;
       if (wrong) return `${describe(acquisition)} is extended after ${describe(wrong)}`;
     }

@@ -174,11 +174,14 @@ export class Machine {
     if (what === 'record') this.onMemory?.('forget');
   }
 
-  /** The node's hash is evicted. The hash before it and the wait queues are kept. */
-  loseNode(): void {
+  /** The node's hash is evicted, or the hash before it. The wait queues are kept. */
+  loseNode(which: 'node' | 'before'): void {
     if (!this.master) return;
+    const [node, before] = nodeKeys(this.#anyPrefix());
+    // The node remembers the hash before it only while leases in it may be valid.
+    if (which === 'before' && this.master.field(node, 'before') !== '1') return;
     this.#forget();
-    this.master.data.hashes.delete(keyOf(this.#anyPrefix()));
+    this.master.data.hashes.delete(which === 'node' ? node : before);
   }
 
   #forget(): void {

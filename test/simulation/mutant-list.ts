@@ -67,7 +67,7 @@ export const mutants: readonly Mutant[] = [
     flaw: 'no-readmission-check',
     script: {
       file: scripts,
-      replace: [['if voter.history ~= own_history() then', 'if not voter.history then']],
+      replace: [['if voter.history ~= own_history() or', 'if not voter.history or']],
     },
   },
   {
@@ -236,6 +236,19 @@ export const mutants: readonly Mutant[] = [
     tokensGrow: true,
   },
   {
+    name: 'a late grant counts for an extension',
+    purpose:
+      'A node extends a lease only if it gave no higher token before the lease. Otherwise, an ACQUIRE that arrives after a later lease counts for the earlier one.',
+    flaw: 'extended-though-not-proven',
+    script: {
+      file: scripts,
+      replace: [['return first_token(last, origin) <= token', 'return true']],
+    },
+    tokensGrow: true,
+    excuse:
+      'a request must be delayed until another lease has come and gone. nothing-in-between.test.ts detects it at once on real servers',
+  },
+  {
     name: 'a lease is written back after a forgotten later grant',
     purpose:
       'A node that forgot a resource compares with the highest token that it ever gave. Otherwise, an old lease could come back after a later one.',
@@ -259,7 +272,7 @@ export const mutants: readonly Mutant[] = [
       file: '/redlock/extend.ts',
       replace: [
         [
-          'const extended = await extendOnAll(nodes, ownership, ttlMs);',
+          'const extended = await extendOnAll(nodes, ownership, token, ttlMs);',
           'const extended = { ok: true, deadlineMs: nodes.runtime.nowMs() + 1 };',
         ],
       ],
@@ -300,6 +313,20 @@ export const mutants: readonly Mutant[] = [
     tokensGrow: true,
   },
   {
+    name: 'the loss of the older lock table goes unnoticed',
+    purpose:
+      'A node without its older lock table does not vote. Otherwise, it forgets a holder, and two clients hold the lock.',
+    flaw: 'lost-lock-table-unnoticed',
+    script: {
+      file: scripts,
+      replace: [
+        ["return before == '1' and redis.call('EXISTS', BEFORE) == 0", 'return false'],
+        ["before ~= '1' or redis.call('EXISTS', BEFORE) == 1", 'true'],
+      ],
+    },
+    tokensGrow: true,
+  },
+  {
     name: 'a forgotten resource begins below the highest token of its node',
     purpose:
       'A node that forgot a resource begins above the highest token that it ever gave. Otherwise, it gives an old token again.',
@@ -323,7 +350,7 @@ export const mutants: readonly Mutant[] = [
     flaw: 'followers-without-tokens',
     script: {
       file: scripts,
-      replace: [['highest + 1 + (tonumber(followers_max) or 0)', 'highest + 1']],
+      replace: [['local token = highest + 1 + reserved', 'local token = highest + 1']],
     },
   },
   {

@@ -185,7 +185,7 @@ export class Nemesis {
     if (kind === 'flush') machine.flush();
     if (kind === 'lose-lock') machine.lose('lock');
     if (kind === 'lose-record') machine.lose('record');
-    if (kind === 'lose-node') machine.loseNode();
+    if (kind === 'lose-node') machine.loseNode(memory === 'snapshot' ? 'before' : 'node');
     if (kind === 'full') {
       machine.fill(true);
       this.#schedule.at(this.#schedule.nowMs + ms, () => machine.fill(false));

@@ -15,16 +15,19 @@ export type Step =
       /** True if the node has reached `maxmemory`. */
       readonly isFull: boolean;
     }
-  /** Time passes: keys, leases and recovery waits end this much sooner. */
+  /**
+   * Time passes: keys, leases and recovery waits end this much sooner. If it is negative, the
+   * clocks are set back.
+   */
   | { readonly do: 'wait'; readonly units: number }
   /**
-   * A lease ends early, a resource is forgotten, or a wait queue or the node's hash is evicted. Or
-   * the node has another storage version.
+   * A lease ends early, a resource is forgotten, or a wait queue or one of the node's hashes is
+   * evicted. Or the node has another storage version.
    */
   | {
       readonly do: 'lose';
       readonly at: number;
-      readonly what: 'lock' | 'record' | 'queue' | 'node' | 'version';
+      readonly what: 'lock' | 'record' | 'queue' | 'node' | 'before' | 'version';
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
@@ -170,7 +173,7 @@ const call = fc.oneof(
       values: [name, ...place],
     })),
   },
-  fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
+  fc.tuple(set, owner, ttl, token).map(([names, ...values]) => ({
     command: 'extend' as const,
     keys: queuesOf(names),
     values,
@@ -277,7 +280,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 2,
     arbitrary: fc.record({
       do: fc.constant('wait' as const),
-      units: fc.integer({ min: 1, max: 3 }),
+      units: fc.oneof(fc.integer({ min: 1, max: 3 }), fc.integer({ min: -8, max: -1 })),
     }),
   },
   fc.record({
@@ -292,6 +295,8 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       'queue',
       'node',
       'node',
+      'before',
+      'before',
       'version',
     ),
     resource,

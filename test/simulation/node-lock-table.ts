@@ -8,13 +8,15 @@ export interface LockRecord {
   readonly owner: string | undefined;
   /** The end of the lease; 0 if the lock was released or never held. */
   readonly endsMs: number;
+  /** The way in which the lease came to the node; see lock-table.lua. */
+  readonly origin: string;
   /** True if the record says that the resource may have waiters. */
   readonly isMarked: boolean;
 }
 
 const TIME_DIGITS = 15;
 const TOKEN_DIGITS = 16;
-const HELD = /^(\d{15})([ +])(\d{16}) (.*)$/s;
+const HELD = /^(\d{15})([ +])(\d{16})([ =A-~])(.*)$/s;
 
 function digits(number: number, width: number): string {
   return String(number).padStart(width, '0');
@@ -32,12 +34,15 @@ export function recordOf(
   alsoOver = false,
 ): LockRecord {
   const text = model.field(node, queue) ?? model.field(before, queue);
-  if (text === undefined) return { token: undefined, owner: undefined, endsMs: 0, isMarked: false };
-  const [, ends, mark, token = text, owner] = HELD.exec(text) ?? [];
+  if (text === undefined) {
+    return { token: undefined, owner: undefined, endsMs: 0, origin: ' ', isMarked: false };
+  }
+  const [, ends, mark, token = text, origin = ' ', owner] = HELD.exec(text) ?? [];
   const endsMs = Number(ends ?? 0);
   return {
     token: Number(token),
     endsMs,
+    origin,
     isMarked: mark === '+',
     owner: alsoOver || endsMs >= Math.floor(model.nowMs) ? owner : undefined,
   };
@@ -47,12 +52,19 @@ export function write(
   model: RedisProcess,
   [node]: NodeKeys,
   queue: string,
-  { token, owner, endsMs }: Omit<LockRecord, 'isMarked'>,
+  {
+    token,
+    owner,
+    endsMs,
+    origin = ' ',
+  }: Omit<LockRecord, 'isMarked' | 'origin'> & {
+    readonly origin?: string;
+  },
 ): void {
   const text = tokenText(token ?? 0);
   const waits = model.queue(queue).length > 0;
   const ends = digits(Math.floor(endsMs), TIME_DIGITS);
-  const held = `${ends}${waits ? '+' : ' '}${text} ${owner ?? ''}`;
+  const held = `${ends}${waits ? '+' : ' '}${text}${origin}${owner ?? ''}`;
   model.setFields(node, { [queue]: owner === undefined && !waits ? text : held });
 }
 
@@ -103,6 +115,12 @@ export function mayRotate(
   return ageMs > Math.max(fenceTtlMs, longestMs) && Math.abs(nowMs - rotatedMs) > longestMs;
 }
 
+/** True if the node has lost only the hash that its present one replaced. */
+export function hasLostBefore(model: RedisProcess, node: string): boolean {
+  if (model.has('lost-lock-table-unnoticed')) return false;
+  return model.field(node, 'before') === '1' && !model.data.hashes.has(`${node}-before`);
+}
+
 /** Begins a new hash if the present one is old enough, or if there is none. */
 export function rotate(
   model: RedisProcess,
@@ -124,5 +142,6 @@ export function rotate(
     }
   }
   const rotated = rotates ? nowMs : rotatedMs;
-  model.setFields(node, { opened: String(nowMs), rotated: String(rotated) });
+  const hasBefore = model.data.hashes.has(before) ? '1' : '0';
+  model.setFields(node, { opened: String(nowMs), rotated: String(rotated), before: hasBefore });
 }

@@ -47,6 +47,7 @@ class Pair {
       case 'wait':
         // 1 ms more, because the clock of the real server moves a little by itself.
         this.#nowMs += one.units * UNIT_MS + 1;
+        this.#models.forEach(dropExpired);
         await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
         return;
       case 'lose':
@@ -97,8 +98,8 @@ class Pair {
     if (what === 'queue') {
       model.data.queues.delete(queue);
       await clientAt(at).del(queue);
-    } else if (what === 'node') {
-      const [key] = this.#ownKeys;
+    } else if (what === 'node' || what === 'before') {
+      const key = this.#ownKeys[what === 'node' ? 0 : 1];
       model.data.hashes.delete(key);
       await clientAt(at).del(key);
     } else if (what === 'version') {
@@ -232,6 +233,12 @@ class Pair {
   }
 }
 
+/** Reads all keys that expire. If the clock is set back then, those that were over stay away. */
+function dropExpired(model: NodeModel): void {
+  for (const name of [...model.data.lists.keys()]) model.get(name);
+  for (const name of [...model.data.queues.keys()]) model.queue(name);
+}
+
 async function contentsOf(client: Redis, name: string): Promise<readonly unknown[]> {
   if (name.includes('}:queue:')) return client.zrange(name, '0', '-1');
   return placeInUnits(await client.lrange(name, 0, -1), await timeMs(client));
@@ -256,7 +263,7 @@ async function agePlace(client: Redis, waiter: string, ms: number): Promise<void
 
 const TIMES: ReadonlySet<string> = new Set(['recovery_since', 'opened', 'rotated']);
 /** The end of the lease in a record whose lock was taken. */
-const HELD = /^(\d{15})(?=[ +]\d{16} )/;
+const HELD = /^(\d{15})(?=[ +]\d{16}[ =A-~])/;
 
 /** False for 0, which means that the event never happened, or that the lock is free. */
 const isTime = (value: string): boolean => Number(value) > 0;
@@ -289,7 +296,7 @@ function wholeUnits(ms: number): number {
 function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
   const compared = Object.entries(fields).map(([field, value]) => {
     if (field === 'incarnation' || field === 'vote') return [field, ...withoutTimes([value])];
-    if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
+    if (TIMES.has(field) && isTime(value)) return [field, wholeUnits(nowMs - Number(value))];
     const left = (ends: string): string =>
       isTime(ends) ? String(wholeUnits(Number(ends) - nowMs)) : ends;
     return [field, value.replace(HELD, left)];

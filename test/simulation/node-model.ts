@@ -3,6 +3,7 @@ import { eachOf } from '../../packages/lock/src/redis/batch-encoding.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import {
+  hasLostBefore,
   type LockRecord,
   mayRotate,
   recordOf,
@@ -30,6 +31,8 @@ type Body = (
 /** The end of the field `members` of a sealed node. */
 const SEALED = ' sealed';
 const TOKEN_MAX = Number.MAX_SAFE_INTEGER;
+/** The origins of a lease whose token is the first one, and of one as far above it as possible. */
+const [FIRST, LAST] = ['A'.charCodeAt(0), '~'.charCodeAt(0)] as const;
 
 interface Voter {
   readonly vote: string;
@@ -53,6 +56,16 @@ function beginIncarnation(model: RedisProcess, nodeKey: string, name: string): v
     seen_history: model.history,
     incarnation: `${name.slice(-8)}.${seconds}.${microseconds}`,
   });
+}
+
+function endIncarnation(
+  model: RedisProcess,
+  nodeKey: string,
+  name: string,
+  alsoRemoved: readonly string[] = [],
+): void {
+  model.deleteFields(nodeKey, ['history', 'generation', 'vote', ...alsoRemoved]);
+  beginIncarnation(model, nodeKey, name);
 }
 
 function otherVersion(model: RedisProcess, nodeKey: string, members: string): Reply | null {
@@ -83,7 +96,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
   const mayVote =
     model.field(nodeKey, 'history') === model.history ||
     (model.has('no-readmission-check') && field('history') !== '');
-  if (!mayVote) return ['not-voting'];
+  if (!mayVote || hasLostBefore(model, nodeKey)) return ['not-voting'];
   return {
     vote: field('vote'),
     floor: Number(field('floor')),
@@ -111,6 +124,26 @@ function highestGiven(model: RedisProcess, node: Voter, last: number | undefined
   return last === undefined ? forgotten : Math.max(last, floor);
 }
 
+/** The first token that a node gave with a lease; 0 if it need not be known. */
+function firstToken(token: number, origin: string): number {
+  return origin === '=' || origin === ' ' ? 0 : token - origin.charCodeAt(0) + FIRST;
+}
+
+/** The origin of a lease that has a token `above` the first one that was given with it. */
+function originOf(above: number): string {
+  return String.fromCharCode(FIRST + above <= LAST ? FIRST + above : FIRST);
+}
+
+/** The origin of a lease that gets another token while its owner holds it. */
+function keptOrigin({ token: last = 0, origin }: LockRecord, token: number): string {
+  return origin === '=' || origin === ' ' ? origin : originOf(token - firstToken(last, origin));
+}
+
+/** True if the record shows that no later lease was granted before it; see `is_proven`. */
+function isProven(model: RedisProcess, { token = 0, origin }: LockRecord, least: number): boolean {
+  return model.has('extended-though-not-proven') || firstToken(token, origin) <= least;
+}
+
 /** @param vote generation, incarnation and roster */
 function noteRoster(
   model: RedisProcess,
@@ -131,16 +164,43 @@ function grant(
   fenceTtl: string,
   owner: string,
   ends: ReadonlyMap<string, number>,
+  originFor: (queue: string) => string,
 ): Reply {
   const longestMs = Number(model.field(keys[0], 'longest'));
   rotate(model, keys, Number(fenceTtl), longestMs);
   if (token > node.max) model.setFields(keys[0], { max: tokenText(token) });
-  for (const [queue, endsMs] of ends) write(model, keys, queue, { token, owner, endsMs });
+  for (const [queue, endsMs] of ends) {
+    write(model, keys, queue, { token, owner, endsMs, origin: originFor(queue) });
+  }
   return ['granted', tokenText(token), node.vote];
 }
 
 function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string): void {
   if (Number(ttl) > node.longestMs) model.setFields(nodeKey, { longest: ttl });
+}
+
+/** The time for which another client's lease may hold up the caller; see `lease_left`. */
+function leaseLeft(
+  model: RedisProcess,
+  keys: NodeKeys,
+  { longestMs }: Voter,
+  { queue, token, owner, endsMs, origin }: LockRecord & { readonly queue: string },
+): number {
+  const nowMs = Math.floor(model.nowMs);
+  const leftMs = endsMs - nowMs;
+  if (leftMs <= longestMs) return leftMs;
+  model.writeThoughFull();
+  write(model, keys, queue, { token, owner, endsMs: nowMs + longestMs, origin });
+  return longestMs;
+}
+
+/** The time for which a waiter's position may hold up the caller; see `position_left`. */
+function positionLeft(model: RedisProcess, { longestMs, maxTtlMs }: Voter, waiter: string): number {
+  const staysMs = Math.max(1, model.pttl(waiter));
+  if (staysMs <= maxTtlMs) return staysMs;
+  const leftMs = longestMs || maxTtlMs;
+  model.expire(waiter, leftMs);
+  return leftMs;
 }
 
 const acquire: Body = (model, keys, own, values, members) => {
@@ -156,25 +216,28 @@ const acquire: Body = (model, keys, own, values, members) => {
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
 
   const obstaclesMs: number[] = [];
-  const others: string[] = [];
+  const [others, theirs]: [string[], string[]] = [[], []];
   const ends = new Map<string, number>();
+  const taken = new Map<string, LockRecord>();
   let highest = 0;
   for (const queue of queues) {
     const record = recordOf(model, keys, queue);
     highest = Math.max(highest, highestGiven(model, node, record.token));
     const ownMs = record.owner === owner ? record.endsMs : 0;
+    if (record.owner === owner) taken.set(queue, record);
     ends.set(queue, Math.max(model.nowMs + Number(ttl), ownMs));
     const first = record.owner === undefined ? headOf(model, queue) : undefined;
     if (first && first !== waiter) {
       others.push(first);
-      obstaclesMs.push(Math.max(1, model.pttl(first)));
+      theirs.push(queue);
+      obstaclesMs.push(positionLeft(model, node, first));
     } else if (record.owner !== undefined && record.owner !== owner) {
       const takes = model.has('first-takes-held') && headOf(model, queue) === waiter;
-      if (!takes) obstaclesMs.push(record.endsMs - model.nowMs);
+      if (!takes) obstaclesMs.push(leaseLeft(model, keys, node, { queue, ...record }));
     }
   }
   if (obstaclesMs.length > 0) {
-    notifyAll(model, keys, others);
+    notifyAll(model, keys, others, theirs);
     if (waiter !== undefined) joinQueues(model, keys, waiter, owner, position, queues);
     return held(model, obstaclesMs);
   }
@@ -184,7 +247,10 @@ const acquire: Body = (model, keys, own, values, members) => {
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
   noteTtl(model, keys[0], node, ttl);
-  const reply = grant(model, keys, node, token, fenceTtl, owner, ends);
+  const reply = grant(model, keys, node, token, fenceTtl, owner, ends, (queue) => {
+    const known = taken.get(queue);
+    return known ? keptOrigin(known, token) : originOf(Number(followersMax ?? 0));
+  });
   if (waiter !== undefined) {
     for (const queue of queues) model.leave(queue, waiter);
     model.remove(waiter);
@@ -211,7 +277,10 @@ const confirm: Body = (model, keys, queues, values, members) => {
   }
   if (raised > TOKEN_MAX) return ['token-exhausted'];
   model.writeThoughFull();
-  return grant(model, keys, node, raised, fenceTtl, owner, ends);
+  return grant(model, keys, node, raised, fenceTtl, owner, ends, (queue) => {
+    const record = records.get(queue);
+    return record ? keptOrigin(record, raised) : originOf(0);
+  });
 };
 
 const enqueue: Body = (model, keys, own, values, members) => {
@@ -222,22 +291,23 @@ const enqueue: Body = (model, keys, own, values, members) => {
   const queues = own.slice(0, -1);
   const records = queues.map((queue) => ({ queue, ...recordOf(model, keys, queue) }));
   if (records.every((record) => record.owner === owner)) return ['head'];
-  const isRenewed = renew(model, waiter, position[2] ?? '');
-  if (!isRenewed) joinQueues(model, keys, waiter, owner, position, queues);
   const isOthers = (record: LockRecord): boolean =>
     record.owner !== undefined && record.owner !== owner;
-  const obstaclesMs = records.filter(isOthers).map(({ endsMs }) => endsMs - model.nowMs);
+  const obstaclesMs = records.filter(isOthers).map((one) => leaseLeft(model, keys, node, one));
+  const isRenewed = renew(model, waiter, position[2] ?? '');
+  if (!isRenewed) joinQueues(model, keys, waiter, owner, position, queues);
   if (isRenewed && obstaclesMs.length > 0) return held(model, obstaclesMs);
-  const others: string[] = [];
+  const [others, theirs]: [string[], string[]] = [[], []];
   for (const record of records) {
     const first = headOf(model, record.queue);
     if (first === undefined) joinQueues(model, keys, waiter, owner, position, queues);
     if (record.owner !== undefined || first === undefined || first === waiter) continue;
     others.push(first);
-    obstaclesMs.push(Math.max(1, model.pttl(first)));
+    theirs.push(record.queue);
+    obstaclesMs.push(positionLeft(model, node, first));
   }
   if (obstaclesMs.length === 0) return ['head'];
-  notifyAll(model, keys, others);
+  notifyAll(model, keys, others, theirs);
   return held(model, obstaclesMs);
 };
 
@@ -258,8 +328,11 @@ function noteNumber(
 ): Reply {
   const given = [...records.values()].map(({ token }) => highestGiven(model, node, token));
   const number = Math.max(...given);
-  for (const [queue, { owner, endsMs }] of records) {
-    write(model, keys, queue, { token: number, owner, endsMs: owner === undefined ? 0 : endsMs });
+  for (const [queue, record] of records) {
+    const { owner } = record;
+    const endsMs = owner === undefined ? 0 : record.endsMs;
+    const origin = owner === undefined ? ' ' : keptOrigin(record, number);
+    write(model, keys, queue, { token: number, owner, endsMs, origin });
   }
   return ['not-held', tokenText(number), node.vote];
 }
@@ -279,7 +352,7 @@ const backfill: Body = (model, keys, queues, values, members) => {
   for (const [queue, record] of records) {
     const highestHere = highestGiven(model, node, record.token);
     if (record.owner !== undefined && record.owner !== owner) return ['not-held'];
-    if (record.owner === undefined) {
+    if (record.owner === undefined || !isProven(model, record, Number(token))) {
       given = Math.max(given, isForgotten ? (record.token ?? 0) : highestHere);
     }
     highest = Math.max(highest, highestHere);
@@ -288,24 +361,28 @@ const backfill: Body = (model, keys, queues, values, members) => {
   }
   if (given > Number(token) && !hasNoGuard) return noteNumber(model, keys, node, records);
   noteTtl(model, keys[0], node, ttl);
-  return grant(model, keys, node, highest, fenceTtl, owner, ends);
+  return grant(model, keys, node, highest, fenceTtl, owner, ends, () => '=');
 };
 
 const extend: Body = (model, keys, queues, values, members) => {
-  const [owner = '', ttl = ''] = values;
+  const [owner = '', ttl = '', leaseToken = ''] = values;
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
   const records = new Map(queues.map((queue) => [queue, recordOf(model, keys, queue)]));
-  const holders = [...records.values()].map((record) => record.owner);
-  if (holders.some((holder) => (holder ?? owner) !== owner)) return ['not-held'];
-  if (holders.includes(undefined)) return noteNumber(model, keys, node, records);
+  const all = [...records.values()];
+  if (all.some((record) => (record.owner ?? owner) !== owner)) return ['not-held'];
+  const isLost = all.some(
+    (record) => record.owner === undefined || !isProven(model, record, Number(leaseToken)),
+  );
+  if (isLost) return noteNumber(model, keys, node, records);
   model.writeThoughFull();
   noteTtl(model, keys[0], node, ttl);
-  for (const [queue, { token, endsMs }] of records) {
+  for (const [queue, { token, endsMs, origin }] of records) {
     write(model, keys, queue, {
       token,
       owner,
+      origin,
       endsMs: Math.max(endsMs, model.nowMs + Number(ttl)),
     });
   }
@@ -335,7 +412,7 @@ const release: Body = (model, keys, own, values, members) => {
     if (holder === undefined || holder === owner) free.push(queue);
   }
   const heads = free.map((queue) => headOf(model, queue));
-  notifyAll(model, keys, heads);
+  notifyAll(model, keys, heads, free);
   return [held ? 'released' : 'not-held'];
 };
 
@@ -343,7 +420,9 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const refusal = mismatch(model, nodeKey, members);
   if (refusal) return refusal;
-  if (field('seen_history') !== model.history) beginIncarnation(model, nodeKey, values[0] ?? '');
+  const [name = ''] = values;
+  if (hasLostBefore(model, nodeKey)) endIncarnation(model, nodeKey, name, ['before']);
+  else if (field('seen_history') !== model.history) beginIncarnation(model, nodeKey, name);
   const voting = field('history') === model.history ? 1 : 0;
   const facts = [field('generation') ?? '0', field('roster') ?? '', field('max') ?? '0'];
   return [
@@ -437,8 +516,7 @@ const retire: Body = (model, [nodeKey], _, values, members) => {
   if (refusal) return refusal;
   const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
-  model.deleteFields(nodeKey, ['history', 'generation', 'vote']);
-  beginIncarnation(model, nodeKey, name);
+  endIncarnation(model, nodeKey, name);
   return ['retired'];
 };
 
@@ -472,7 +550,8 @@ const seal: Body = (model, [nodeKey], _, values, members) => {
 function isSealedVoter(model: RedisProcess, nodeKey: string): boolean {
   const isAny =
     model.has('sealed-votes-after-restart') && model.field(nodeKey, 'roster') !== undefined;
-  return isAny || model.field(nodeKey, 'history') === model.history;
+  if (isAny) return true;
+  return model.field(nodeKey, 'history') === model.history && !hasLostBefore(model, nodeKey);
 }
 
 /** As `mismatch`, but a node that is sealed in the client's own set accepts the client. */
@@ -512,11 +591,11 @@ const leases: Body = (model, keys, _, values, members) => {
   const names = [...(model.data.hashes.get(scanned)?.keys() ?? [])];
   const found = names.flatMap((queue): Reply => {
     if (!queue.startsWith(begins)) return [];
-    const { owner, endsMs, token } = recordOf(model, [scanned, scanned], queue);
+    const { owner, endsMs, token = 0, origin } = recordOf(model, [scanned, scanned], queue);
     const isOlder = hash === '2' && model.field(nodeKey, queue) !== undefined;
     if (owner === undefined || isOlder) return [];
     const remaining = String(endsMs - Math.floor(model.nowMs));
-    return [queue.slice(begins.length), owner, remaining, tokenText(token ?? 0)];
+    return [queue.slice(begins.length), owner, remaining, tokenText(firstToken(token, origin))];
   });
   return ['leases', '0', ...found];
 };
@@ -534,6 +613,7 @@ const carry: Body = (model, keys, queues, values, members) => {
     const known = recordOf(model, keys, queue);
     write(model, keys, queue, {
       token: Math.max(Number(token), known.token ?? 0),
+      origin: 'A',
       owner: known.owner === undefined || known.owner === owner ? owner : '',
       endsMs: Math.max(
         Math.floor(model.nowMs) + Number(remaining),
@@ -557,7 +637,8 @@ const status: Body = (model, [nodeKey], _, __, members) => {
   const isWaiting = own !== '' && field('seen_history') === own && field('recovery_since') !== '';
   const nowMs = Math.floor(model.nowMs);
   const waitedMs = isWaiting ? Math.max(0, nowMs - Number(field('recovery_since'))) : 0;
-  const voting = own !== '' && field('history') === own ? 1 : 0;
+  const isVoting = own !== '' && field('history') === own && !hasLostBefore(model, nodeKey);
+  const voting = isVoting ? 1 : 0;
   return [
     ...['status', own, field('incarnation'), voting, field('generation') || '0', field('roster')],
     ...[field('max') || '0', field('longest') || '0', String(waitedMs)],

@@ -34,25 +34,29 @@ export function headOf(model: RedisProcess, queue: string): string | undefined {
   return undefined;
 }
 
-/** Notifies waiters, each once. */
+/** Notifies waiters, each once. Each is known to be first in the queue at its place in `queues`. */
 export function notifyAll(
   model: RedisProcess,
   keys: NodeKeys,
   waiters: readonly (string | undefined)[],
+  queues: readonly string[],
 ): void {
   for (const waiter of new Set(waiters)) {
-    if (waiter !== undefined) notify(model, keys, waiter);
+    if (waiter === undefined) continue;
+    notify(model, keys, waiter, queues[waiters.indexOf(waiter)] ?? '');
   }
 }
 
-function notify(model: RedisProcess, keys: NodeKeys, waiter: string): void {
+function notify(model: RedisProcess, keys: NodeKeys, waiter: string, known: string): void {
   const position = positionOf(model, waiter);
   if (!position || position.isNotified) return;
   const { queues } = position;
   if (queues.length > 1 && model.spent.queuesExamined >= QUEUES_EXAMINED_MAX) return;
   model.spent.queuesExamined += queues.length - 1;
-  if (queues.some((queue) => recordOf(model, keys, queue).owner !== undefined)) return;
-  if (queues.some((queue) => headOf(model, queue) !== waiter)) return;
+  if (queues.length > 1 || queues[0] !== known) {
+    if (queues.some((queue) => recordOf(model, keys, queue).owner !== undefined)) return;
+    if (queues.some((queue) => queue !== known && headOf(model, queue) !== waiter)) return;
+  }
   model.writeThoughFull();
   model.push(waiter, NOTIFIED);
   model.publish(position.channel, position.owner);

@@ -59,8 +59,8 @@ interface Keeping {
 }
 
 /**
- * Extends a lease now and then, as the holder or by the owner id. Another process extends it by the
- * owner id: it does not know when the lease ends.
+ * Extends a lease now and then, as the holder or by the owner id and the token. Another process
+ * extends it so: it does not know when the lease ends.
  */
 async function keep(
   computer: Computer,
@@ -69,7 +69,8 @@ async function keep(
 ): Promise<void> {
   const resource = [...acquisition.resources];
   acquisition.owner = lease.owner;
-  const held = random.chance(0.4) ? { resource, owner: lease.owner } : null;
+  const { owner, token } = lease;
+  const held = random.chance(0.4) ? { resource, owner, token } : null;
   for (let left = random.pick([1, 3, 12]); left > 0 && !world.isCalm(); left -= 1) {
     const beganMs = computer.trueMs;
     try {

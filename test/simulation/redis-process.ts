@@ -11,10 +11,12 @@ export type NodeFlaw =
   | 'members-ignored'
   | 'first-takes-held'
   | 'backfill-whatever-was-given'
+  | 'extended-though-not-proven'
   | 'backfill-what-was-forgotten'
   | 'backfill-by-number-of-another-incarnation'
   | 'followers-without-tokens'
   | 'lock-table-rotated-early'
+  | 'lost-lock-table-unnoticed'
   | 'full-lock-table-rotated-early'
   | 'forgotten-token-below-highest'
   | 'replica-votes'
@@ -142,6 +144,14 @@ export class RedisProcess {
 
   set(key: string, value: string, ttlMs: number): void {
     this.#take();
+    this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
+  }
+
+  /** Lets a list expire after `ttlMs`. */
+  expire(key: string, ttlMs: number): void {
+    const value = this.get(key);
+    if (value === undefined) return;
+    this.writeThoughFull();
     this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 

@@ -89,8 +89,8 @@ class World {
   readonly #movers: (Computer | null)[] = Array(MOVERS).fill(null);
   /** Owner ids of leases that the first node set has granted, before a move. */
   readonly #granted = new Set<string>();
-  /** The last time at which a node granted an ACQUIRE, by owner id. */
-  readonly #grantedMs = new Map<string, number>();
+  /** The highest number by which a node took a lost lease back, by owner id. */
+  readonly #numbers = new Map<string, bigint>();
   readonly #handOvers = new HandOvers();
   readonly #nemesis: Nemesis;
   /** The lock services of all clients, replaced ones too. */
@@ -242,8 +242,8 @@ class World {
       isCalm: () => this.#isCalm && place !== 'stranger' && !isLagging,
       acquired: (acquisition) => this.#acquired(acquisition, place),
       extended: (acquisition, beganMs, endsMs) => {
-        const grantedMs = this.#grantedMs.get(acquisition.owner) ?? 0;
-        const wrong = this.#history.extend(acquisition, { beganMs, endsMs, grantedMs });
+        const number = this.#numbers.get(acquisition.owner) ?? 0n;
+        const wrong = this.#history.extend(acquisition, { beganMs, endsMs, number });
         if (wrong !== null) this.#violate(wrong);
       },
       violated: (what) => this.#violate(what),
@@ -342,13 +342,16 @@ class World {
     if (hasStranger) this.#stranger ??= this.#startClient('stranger');
   }
 
+  #wroteBack({ values: [owner = '', , number = '0'] }: ModelCall): void {
+    this.#writeBacks += 1;
+    const highest = this.#numbers.get(owner) ?? 0n;
+    if (BigInt(number) > highest) this.#numbers.set(owner, BigInt(number));
+  }
+
   #observe({ connection, server, call, answer, how }: CarriedOut): void {
     const outcome = answer instanceof Error ? null : answer[0];
     if (outcome === 'admitted') this.#readmissions += 1;
-    if (outcome === 'granted' && isWriteBack(call)) this.#writeBacks += 1;
-    if (outcome === 'granted' && call.command === 'acquire') {
-      this.#grantedMs.set(call.values[0] ?? '', this.#schedule.nowMs);
-    }
+    if (outcome === 'granted' && isWriteBack(call)) this.#wroteBack(call);
     if (this.#plan) this.#countCarried(call, answer);
     if (!(answer instanceof Error) && outcome === 'granted') this.#handOvers.granted(call, answer);
     this.#log(() => {

@@ -53,8 +53,10 @@ export interface CloseResult {
 /** Identifies a lease, also in other processes. */
 export interface LeaseReference {
   readonly resource: string | readonly string[];
-  /** The lease's `owner`. */
+  /** The lease's `owner`. It contains the lease's token. */
   readonly owner: string;
+  /** Not needed here. Other lock services need it for `extend`. */
+  readonly token?: bigint;
 }
 
 export const TRY_FIELDS: readonly string[] = ['ttlMs', 'signal'];
@@ -87,7 +89,11 @@ export function checkHeld(held: LeaseReference): {
   readonly resources: readonly string[];
   readonly owner: string;
 } {
-  checkOptions(held, ['resource', 'owner'], '{ resource: lease.resources, owner: lease.owner }');
+  checkOptions(
+    held,
+    ['resource', 'owner', 'token'],
+    '{ resource: lease.resources, owner: lease.owner }',
+  );
   const { resource, owner } = held;
   if (typeof owner !== 'string' || !/^[\w.-]+$/.test(owner))
     throw new InvalidArgumentError(`owner must be the owner of a lease value=${shown(owner)}`);

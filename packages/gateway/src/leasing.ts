@@ -67,7 +67,7 @@ export async function extendLease(
   ttlMs: number,
 ): Promise<IssuedLease> {
   const { owner, token } = leaseOf(services, locked, leaseId);
-  const remainingMs = await services.lock.extend({ resource: locked, owner }, ttlMs);
+  const remainingMs = await services.lock.extend({ resource: locked, owner, token }, ttlMs);
   if (remainingMs < 1)
     throw new Problem('no-quorum', 'the lock nodes answered too late: the lease may be over', {
       retryAfterMs: 1,

@@ -36,7 +36,7 @@ export interface LockService {
     resource: string | readonly string[],
     options: { readonly ttlMs: number; readonly waitMs: number; readonly signal: AbortSignal },
   ): Promise<GrantedLease>;
-  extend(lease: LeaseReference, ttlMs: number): Promise<number>;
+  extend(lease: HeldLeaseReference, ttlMs: number): Promise<number>;
   release(lease: LeaseReference): Promise<'released' | 'expired' | 'unknown'>;
   /**
    * The state of the lock's nodes, for readiness. A lock without nodes does not have this method.
@@ -59,6 +59,11 @@ export interface GrantedLease {
 interface LeaseReference {
   readonly resource: string | readonly string[];
   readonly owner: string;
+}
+
+/** `HeldLeaseReference` of `@fenced/lock`. */
+interface HeldLeaseReference extends LeaseReference {
+  readonly token: bigint;
 }
 
 export interface NodeVote {

@@ -28,6 +28,7 @@ export type {
   AcquireOptions,
   CloseOptions,
   CloseResult,
+  HeldLeaseReference,
   LeaseReference,
   TryAcquireOptions,
   UsingOptions,

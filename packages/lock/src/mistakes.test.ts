@@ -199,8 +199,18 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
   ],
   [
     'an extension without a TTL',
-    () => lock.extend({ resource: 'x', owner: 'o' }, undefined as Any),
+    () => lock.extend({ resource: 'x', owner: 'o', token: 1n }, undefined as Any),
     'ttlMs must be a whole number',
+  ],
+  [
+    'an extension by the owner alone',
+    () => lock.extend({ resource: 'x', owner: 'o' } as Any, 1_000),
+    'token must be the token of a lease, a bigint token=undefined',
+  ],
+  [
+    'an extension with a token as text',
+    () => lock.extend({ resource: 'x', owner: 'o', token: '34' } as Any, 1_000),
+    'token must be the token of a lease, a bigint token="34"',
   ],
   ['the name of a node alone', () => lock.readmit('a' as Any), 'an object such as { node: … }'],
   ['an unknown node', () => lock.readmit({ node: 'z' }), 'no node has that name node=z'],

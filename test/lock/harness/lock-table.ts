@@ -9,7 +9,7 @@ export interface LockRecord {
   readonly remainingMs: number;
 }
 
-const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
+const HELD = /^(\d{15})[ +](\d{16})[ =A-~](.*)$/s;
 /**
  * Returns a script that reads a record, runs the statement `change` on its parts, and writes it. A
  * resource without a record has the node's highest token as its last one.

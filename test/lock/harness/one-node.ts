@@ -54,8 +54,8 @@ export class OneNode {
     return answerOf(this.#nodes.backfill([0], ownership, known, ttlMs));
   }
 
-  extend(ownership: Ownership, ttlMs: number): Promise<ExtendReply> {
-    return answerOf(this.#nodes.extend(ownership, ttlMs));
+  extend(ownership: Ownership, token: bigint, ttlMs: number): Promise<ExtendReply> {
+    return answerOf(this.#nodes.extend(ownership, token, ttlMs));
   }
 
   release(ownership: Ownership): Promise<ReleaseReply> {

@@ -70,10 +70,11 @@ export const DISTURBANCES: Faults = {
     await sleep(TTL_MS * 2);
     await server.wake();
   },
-  'its clock an hour ahead, for good': async ({ server }, world) => {
-    // The clock is not set back, because locks that were taken meanwhile would last an hour longer.
-    await server.setClock(server.aheadMs + HOUR_MS);
+  'its clock an hour ahead for a while': async ({ server }, world) => {
+    const { aheadMs } = server;
+    await server.setClock(aheadMs + HOUR_MS);
     await world.untilAcquired(10);
+    await server.setClock(aheadMs);
   },
   'its clock an hour behind for a while': async ({ server }, world) => {
     const { aheadMs } = server;

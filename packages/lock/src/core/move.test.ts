@@ -59,6 +59,16 @@ describe('the leases that are carried', () => {
     expect(mergeLeases(all, 3)[0]?.remainingMs).toBeGreaterThan(51);
   });
 
+  test('have the highest of those tokens that make up a majority with the missing nodes', () => {
+    const of = (index: number, token: string): SealedLeases => {
+      const sealed = leases(index, { r: 'x' });
+      return { ...sealed, leases: sealed.leases.map((lease) => ({ ...lease, token })) };
+    };
+    const nodes = [of(0, '0000000000000009'), of(1, '0000000000000007'), of(2, '0000000000000008')];
+    expect(mergeLeases(nodes, 3)[0]?.token).toBe('0000000000000008');
+    expect(mergeLeases(nodes.slice(0, 2), 3)[0]?.token).toBe('0000000000000007');
+  });
+
   test('do not include one that only a minority of all nodes holds', () => {
     expect(merged(leases(0, { r: 'x' }), leases(1, {}), leases(2, {}))).toEqual([]);
   });

@@ -7,6 +7,7 @@ export interface HeldRecord {
   readonly resource: string;
   readonly owner: string;
   readonly remainingMs: number;
+  /** The first token that the node gave with the lease, as 16 digits; see `lock-table.lua`. */
   readonly token: string;
 }
 
@@ -98,18 +99,22 @@ const NOBODY = '';
  * If several owners of a resource may have a valid lease, the true holder is unknown. The next set
  * then holds the lock for `NOBODY` until the last of these leases is over.
  *
+ * A node may hold a lease by an ACQUIRE that arrived late. Its token is then above that of the
+ * lease. On a majority, the token of a valid lease is no higher. So the next set gets the highest
+ * of the lowest tokens that make up a majority, together with the missing nodes.
+ *
  * @param deciding as `decidingLeases` returns them
  */
 export function mergeLeases(deciding: readonly SealedLeases[], nodeCount: number): HeldRecord[] {
   const majority = majorityOf(nodeCount);
   const needed = majority - (nodeCount - deciding.length);
-  const byResource = new Map<string, Map<string, HeldRecord & { nodes: Set<number> }>>();
+  const byResource = new Map<string, Map<string, HeldRecord & { nodes: Map<number, string> }>>();
   for (const { voter, leases } of deciding) {
     for (const lease of leases) {
       const owners = byResource.get(lease.resource) ?? new Map();
       byResource.set(lease.resource, owners);
       const known = owners.get(lease.owner);
-      const nodes = (known?.nodes ?? new Set<number>()).add(voter.index);
+      const nodes = (known?.nodes ?? new Map<number, string>()).set(voter.index, lease.token);
       owners.set(lease.owner, { ...longer(lease, known ?? lease), nodes });
     }
   }
@@ -119,14 +124,14 @@ export function mergeLeases(deciding: readonly SealedLeases[], nodeCount: number
     const [first, ...others] = holder ? [holder] : possible;
     if (!first) return [];
     const owner = others.length > 0 ? NOBODY : first.owner;
-    const { resource, remainingMs, token } = others.reduce<HeldRecord>(longer, first);
+    const { resource, remainingMs } = others.reduce<HeldRecord>(longer, first);
+    const [token = first.token] = [...first.nodes.values()].toSorted().slice(needed - 1);
     return [{ resource, owner, remainingMs: carriedMs(remainingMs), token }];
   });
 }
 
 function longer(a: HeldRecord, b: HeldRecord): HeldRecord {
-  const remainingMs = Math.max(a.remainingMs, b.remainingMs);
-  return { ...a, remainingMs, token: a.token > b.token ? a.token : b.token };
+  return { ...a, remainingMs: Math.max(a.remainingMs, b.remainingMs) };
 }
 
 /** The time that a lease gets on another node. It is longer, because that clock may be faster. */

@@ -52,6 +52,12 @@ export interface LeaseReference {
   readonly owner: string;
 }
 
+/** A reference to a lease that shall be extended. */
+export interface HeldLeaseReference extends LeaseReference {
+  /** The lease's `token`. By it, Redis nodes tell the lease from a later one. */
+  readonly token: bigint;
+}
+
 export const TRY_FIELDS: readonly string[] = ['ttlMs', 'signal'];
 export const ACQUIRE_FIELDS: readonly string[] = [...TRY_FIELDS, 'waitMs'];
 export const USING_FIELDS: readonly string[] = [...ACQUIRE_FIELDS, 'maxHoldMs'];
@@ -70,10 +76,17 @@ export function checkReference(reference: LeaseReference): {
   readonly resources: readonly string[];
   readonly owner: string;
 } {
-  checkFields('a lease of another process', reference, ['resource', 'owner']);
+  checkFields('a lease of another process', reference, ['resource', 'owner', 'token']);
   const { resource, owner } = reference;
   if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
     throw new LockArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
   }
   return { resources: checkResources(resource), owner };
+}
+
+/** Returns the token of a lease, checked. */
+export function checkToken(token: bigint): bigint {
+  if (typeof token === 'bigint' && token > 0n) return token;
+  const given = typeof token === 'bigint' ? `${token}` : JSON.stringify(token);
+  throw new LockArgumentError(`token must be the token of a lease, a bigint token=${given}`);
 }

@@ -19,6 +19,8 @@ import {
   type CloseResult,
   checkDrainMs,
   checkReference,
+  checkToken,
+  type HeldLeaseReference,
   type LeaseReference,
   TRY_FIELDS,
   type TryAcquireOptions,
@@ -178,11 +180,12 @@ export class LockService implements AsyncDisposable {
    * @throws {NoQuorumError} too few nodes answered: the lease keeps the end that it had
    * @throws {LockArgumentError} before anything is sent
    */
-  async extend(reference: LeaseReference, ttlMs: number): Promise<number> {
+  async extend(reference: HeldLeaseReference, ttlMs: number): Promise<number> {
     checkService(this, 'extend');
     const { resources, owner } = checkReference(reference);
+    const token = checkToken(reference.token);
     checkTtlMs(ttlMs, this.#maxTtlMs);
-    const deadlineMs = await this.#transport.extend(resources, owner, ttlMs);
+    const deadlineMs = await this.#transport.extend(resources, owner, ttlMs, token);
     return Math.max(0, deadlineMs - this.#runtime.nowMs());
   }
 

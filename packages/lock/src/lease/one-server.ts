@@ -97,9 +97,9 @@ export class OnlyServer {
     lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'> &
       Partial<Pick<LockHandle, 'extend' | 'release'>>,
   ): AcquisitionResult {
-    const { resources, owner } = lock;
+    const { resources, owner, token } = lock;
     const handle = {
-      extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs),
+      extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs, token),
       release: () => transport.release(resources, owner),
       ...lock,
     };

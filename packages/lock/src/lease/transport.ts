@@ -84,8 +84,17 @@ export interface LockTransport {
    * an acquisition would be refused. Otherwise returns null.
    */
   waitBehindOthers?(request: AcquireRequest): Waiter | null;
-  /** As `extend` of a handle, for a lease that any process acquired. */
-  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number>;
+  /**
+   * As `extend` of a handle, for a lease that any process acquired.
+   *
+   * @param token of the lease
+   */
+  extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    token: bigint,
+  ): Promise<number>;
   /** As `release` of a handle, for a lease that any process acquired. */
   release(resources: readonly string[], owner: string): Promise<ReleaseOutcome>;
   /** Ends all background work. Called after the waiters were aborted. */

@@ -185,9 +185,14 @@ export class Nodes {
     broadcast.send(indexes, command, vote, NODE_TIMEOUT_MAX_MS);
   }
 
-  /** EXTEND: gives the lease more time on the nodes that still hold it. */
-  extend(ownership: Ownership, ttlMs: number): Broadcast<ExtendReply> {
-    const command = new Command('extend', this.#keys(ownership), [ownership.owner, ttlMs]);
+  /**
+   * EXTEND: gives the lease more time on the nodes that still hold it.
+   *
+   * @param token of the lease. A node that may have granted a later lease meanwhile does not extend
+   */
+  extend(ownership: Ownership, token: bigint, ttlMs: number): Broadcast<ExtendReply> {
+    const values = [ownership.owner, ttlMs, token.toString()];
+    const command = new Command('extend', this.#keys(ownership), values);
     const broadcast = this.broadcast<ExtendReply>(nodeTimeoutMs(ttlMs));
     broadcast.send(this.preferred.all, command, extended, NODE_TIMEOUT_MAX_MS);
     return broadcast;

@@ -71,7 +71,7 @@ export class Backfill {
         }
         if (reply.answer === 'not-held' && reply.tokenBound) {
           const bounds = new Map([[index, reply.tokenBound]]);
-          void bringBack(this.#nodes, this.#ownership, bounds, keptMs);
+          void bringBack(this.#nodes, this.#ownership, this.#token, bounds, keptMs);
         }
       },
     };

@@ -15,17 +15,19 @@ export type ExtendOutcome = { readonly ok: true; readonly deadlineMs: number } |
  * Asks all nodes to give the lease `ttlMs` from now on. Settles as soon as they have decided.
  * Never rejects.
  *
- * @param onFree called for each node that votes, has lost the lease, and holds the locks for nobody
- *   else. The answer may come after the result
+ * @param token of the lease
+ * @param onFree called for each node that votes, does not extend the lease, and holds the locks for
+ *   nobody else. The answer may come after the result
  */
 export async function extendOnAll(
   nodes: Nodes,
   ownership: Ownership,
+  token: bigint,
   ttlMs: number,
   onFree: (index: number, bound: TokenBound) => void = () => {},
 ): Promise<ExtendOutcome> {
   const startedMs = nodes.runtime.nowMs();
-  const broadcast = nodes.extend(ownership, ttlMs);
+  const broadcast = nodes.extend(ownership, token, ttlMs);
   const { answers } = broadcast;
   broadcast.listener = {
     onAnswer: (index, answer) => {
@@ -79,11 +81,12 @@ function decideExtension(
 export async function bringBack(
   nodes: Nodes,
   ownership: Ownership,
+  token: bigint,
   bounds: ReadonlyMap<number, TokenBound>,
   ttlMs: number,
 ): Promise<void> {
   if (ownership.isReleased) return;
-  const extended = await extendOnAll(nodes, ownership, ttlMs);
+  const extended = await extendOnAll(nodes, ownership, token, ttlMs);
   if (!extended.ok || ownership.isReleased) return;
   if (extended.deadlineMs <= nodes.runtime.nowMs()) return;
   for (const [index, bound] of bounds) void nodes.backfill([index], ownership, bound, ttlMs);

@@ -85,12 +85,13 @@ export class HeldLock implements LockHandle {
     const bringBackToFree = (): void => {
       const bounds = free;
       free = new Map();
-      if (bounds.size > 0) void bringBack(this.#nodes, ownership, bounds, ttlMs);
+      if (bounds.size > 0) void bringBack(this.#nodes, ownership, this.token, bounds, ttlMs);
     };
-    const extended = await extendOnAll(this.#nodes, ownership, ttlMs, (index, bound) => {
+    const onFree = (index: number, bound: TokenBound): void => {
       free.set(index, bound);
       if (isExtended) bringBackToFree();
-    });
+    };
+    const extended = await extendOnAll(this.#nodes, ownership, this.token, ttlMs, onFree);
     if (extended.ok) {
       isExtended = true;
       bringBackToFree();

@@ -86,11 +86,17 @@ export class MovingTransport implements LockTransport {
     return waiter ? new MovingWaiter(this, waiter, request) : null;
   }
 
-  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
-    return this.extendBy(() => this.#present.extend(resources, owner, ttlMs), {
+  extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    token: bigint,
+  ): Promise<number> {
+    return this.extendBy(() => this.#present.extend(resources, owner, ttlMs, token), {
       resources,
       owner,
       ttlMs,
+      token,
     });
   }
 
@@ -117,7 +123,8 @@ export class MovingTransport implements LockTransport {
         deadlineMs,
         owner,
         share: () => handle.share?.() ?? owner,
-        extend: (ttlMs) => this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs }),
+        extend: (ttlMs) =>
+          this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs, token }),
         // The handle's own release may hand the lock over to a waiter of this process.
         release: () => this.releaseBy(() => handle.release(), resources, owner),
       },
@@ -164,6 +171,7 @@ export class MovingTransport implements LockTransport {
       readonly resources: readonly string[];
       readonly owner: string;
       readonly ttlMs: number;
+      readonly token: bigint;
     },
   ): Promise<number> {
     if (!this.#isMoved) {
@@ -173,7 +181,7 @@ export class MovingTransport implements LockTransport {
         if (!(await this.#hasMoved(error, lease.ttlMs))) throw error;
       }
     }
-    return this.next.extend(lease.resources, lease.owner, lease.ttlMs);
+    return this.next.extend(lease.resources, lease.owner, lease.ttlMs, lease.token);
   }
 
   /** Releases in the present set. If that is sealed, also in the next one. */

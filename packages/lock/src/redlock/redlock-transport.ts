@@ -69,12 +69,17 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     return waiter;
   }
 
-  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
-    return this.#heldElsewhere(resources, owner).extend(ttlMs);
+  extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    token: bigint,
+  ): Promise<number> {
+    return this.#heldElsewhere(resources, owner, token).extend(ttlMs);
   }
 
   release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
-    return this.#heldElsewhere(resources, owner).release();
+    return this.#heldElsewhere(resources, owner, 0n).release();
   }
 
   async close(): Promise<void> {
@@ -134,11 +139,11 @@ export class RedlockTransport implements LockTransport, WaiterContext {
   /**
    * A lease that another process may have acquired: any node may hold it, and its end is unknown.
    */
-  #heldElsewhere(resources: readonly string[], owner: string): HeldLock {
+  #heldElsewhere(resources: readonly string[], owner: string, token: bigint): HeldLock {
     const ownership = new Ownership(resources, owner, true, this.nodes.preferred.all);
     const ttlMs = this.#options.maxTtlMs;
-    const unknown = { token: 0n, deadlineMs: 0, backfill: null, successors: [] };
-    return new HeldLock(this.nodes, { ownership, ttlMs, ...unknown });
+    const unknown = { deadlineMs: 0, backfill: null, successors: [] };
+    return new HeldLock(this.nodes, { ownership, ttlMs, token, ...unknown });
   }
 }
 

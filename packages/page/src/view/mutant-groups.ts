@@ -46,6 +46,7 @@ export const mutantGroups: readonly MutantGroup[] = [
     mutants: [
       'validity taken from the wall clock',
       'a lease is written back after a later grant',
+      'a late grant counts for an extension',
       'a lease is written back after a forgotten later grant',
       'a lease is written back by the number of another incarnation',
       'a lease is written back without being extended first',
@@ -60,6 +61,7 @@ export const mutantGroups: readonly MutantGroup[] = [
     mutants: [
       'lock table rotated before its leases end',
       'lock table of a full node rotated before its leases end',
+      'the loss of the older lock table goes unnoticed',
       'a forgotten resource begins below the highest token of its node',
     ],
   },

@@ -40,7 +40,7 @@ at_once.acquire = function(owners, values, queues, own)
       local text = token_text(token)
       texts[i] = text
       n = n + 2
-      fields[n - 1], fields[n] = queue, till .. text .. ' ' .. owners[i]
+      fields[n - 1], fields[n] = queue, till .. text .. 'A' .. owners[i]
     elseif is_over(record) or string.sub(record, OWNER_AT) == owners[i] then
       return
     end

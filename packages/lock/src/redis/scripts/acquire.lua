@@ -40,24 +40,26 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
   local highest = 0
   -- The end (ms) that each lock will have. A repeated request never makes a lock end earlier.
   local ends = {}
+  -- The tokens and origins of the locks that the owner has already.
+  local tokens, origins = {}, {}
   -- Remaining time (ms) until a refused client may ask again; nil if it is not refused.
   local left
   local first_waiters, their_queues = {}, {}
   for i = from, to do
-    local last, holder, till = record_of(KEYS[i])
+    local last, holder, till, origin = record_of(KEYS[i])
     highest = math.max(highest, highest_given(last))
     ends[i] = now + tonumber(ttl)
     if holder == owner then
-      ends[i] = math.max(ends[i], till)
+      ends[i], tokens[i], origins[i] = math.max(ends[i], till), last, origin
     elseif holder then
-      left = math.max(left or 0, till - now)
+      left = math.max(left or 0, lease_left(KEYS[i], last, holder, till, origin))
     else
       local first, stays = head_of(KEYS[i])
       if first and first ~= waiter then
         -- The first waiter may not know that the lock is free: a lease that expires notifies
         -- nobody.
         first_waiters[#first_waiters + 1], their_queues[#their_queues + 1] = first, KEYS[i]
-        left = math.max(left or 0, stays)
+        left = math.max(left or 0, position_left(first, stays))
       end
     end
   end
@@ -69,11 +71,13 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
 
   -- The caller's own token is `highest + 1`. The tokens above it, up to this one, are for
   -- followers.
-  local token = highest + 1 + (tonumber(followers_max) or 0)
+  local reserved = tonumber(followers_max) or 0
+  local token = highest + 1 + reserved
   if token > TOKEN_MAX then return {'token-exhausted'} end
 
   note_ttl(ttl)
-  local reply = grant(token, fence_ttl, from, to, owner, ends)
+  for i = from, to do origins[i] = origins[i] and kept_origin(origins[i], tokens[i], token) or origin_of(reserved) end
+  local reply = grant(token, fence_ttl, from, to, owner, ends, origins)
   -- After the grant: if Redis refuses the grant for lack of memory, the waiter keeps its position.
   if enqueued_ms then leave_queues({waiter}, from, to) end
   if followers_max then

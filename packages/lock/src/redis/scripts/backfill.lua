@@ -30,14 +30,16 @@ commands.backfill = function(from, to, owner, ttl, token, fence_ttl, incarnation
   if incarnation and incarnation ~= string.match(node.vote, ' (%S+)') then return {'not-held'} end
 
   local asked, highest, given, ends = tonumber(token), 0, 0, {}
+  local tokens, origins, backfilled = {}, {}, {}
   for i = from, to do
-    local last, holder, till = record_of(KEYS[i])
+    local last, holder, till, origin = record_of(KEYS[i])
     if holder and holder ~= owner then return {'not-held'} end
-    if not holder then given = math.max(given, highest_given(last)) end
+    if not holder or not is_proven(last, origin, asked) then given = math.max(given, highest_given(last)) end
     highest, ends[i] = math.max(highest, highest_given(last)), till
+    tokens[i], origins[i], backfilled[i] = last, origin, BACKFILLED
   end
-  if given > asked then return note_number(highest, from, to, owner, ends) end
+  if given > asked then return note_number(highest, from, to, owner, ends, origins, tokens) end
   for i = from, to do ends[i] = math.max(own_time_ms() + tonumber(ttl), ends[i] or 0) end
   note_ttl(ttl)
-  return grant(math.max(highest, asked), fence_ttl, from, to, owner, ends)
+  return grant(math.max(highest, asked), fence_ttl, from, to, owner, ends, backfilled)
 end

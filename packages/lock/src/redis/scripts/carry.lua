@@ -6,7 +6,8 @@
 -- - KEYS: the wait queue of each resource
 -- - ARGV:
 --   - incarnation: the name of the node's data since its last start, flush, failover or restore
---   - for each resource: owner, remaining time (ms), token
+--   - for each resource: owner, remaining time (ms), first token. No token of the previous set is
+--     above this node's `floor`, so EXTEND alone needs it; see is_proven in vote.lua
 -- - replies:
 --   - {'carried'}
 --   - {'voting'}: the node votes already: another client has finished this move here
@@ -24,7 +25,7 @@ commands.carry = function(from, to, incarnation, ...)
     local last, holder, till = record_of(KEYS[i])
     local owner, ends = values[at + 1], math.max(own_time_ms() + tonumber(values[at + 2]), till or 0)
     if holder and holder ~= owner then owner = '' end
-    write(KEYS[i], math.max(tonumber(values[at + 3]), last or 0), owner, ends)
+    write(KEYS[i], math.max(tonumber(values[at + 3]), last or 0), owner, ends, 'A')
   end
   return {'carried'}
 end

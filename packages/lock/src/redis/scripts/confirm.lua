@@ -12,14 +12,16 @@
 commands.confirm = function(from, to, owner, token, fence_ttl)
   local node, refusal = voting_node()
   if not node then return refusal end
-  local raised, ends = tonumber(token), {}
+  local raised, ends, tokens, origins = tonumber(token), {}, {}, {}
   for i = from, to do
-    local last, holder, till = record_of(KEYS[i])
+    local last, holder, till, origin = record_of(KEYS[i])
     if holder ~= owner then return {'not-held'} end
     raised, ends[i] = math.max(raised, highest_given(last) + 1), till
+    tokens[i], origins[i] = last, origin
   end
   if raised > TOKEN_MAX then return {'token-exhausted'} end
   -- Full memory must not prevent this: the locks are taken already, and only their token changes.
   write_though_full()
-  return grant(raised, fence_ttl, from, to, owner, ends)
+  for i = from, to do origins[i] = kept_origin(origins[i], tokens[i], raised) end
+  return grant(raised, fence_ttl, from, to, owner, ends, origins)
 end

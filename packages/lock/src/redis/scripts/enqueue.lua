@@ -16,9 +16,9 @@ commands.enqueue = function(from, to, owner, enqueued_ms, channel, grace_ms)
   local queues = {unpack(KEYS, from, to)}
   local now, missing, is_free, left = own_time_ms(), false, {}, nil
   for i, record in ipairs(records_of(queues)) do
-    local _, holder, till = parts_of(record)
+    local token, holder, till, origin = parts_of(record)
     missing, is_free[i] = missing or holder ~= owner, not holder
-    if holder and holder ~= owner then left = math.max(left or 0, till - now) end
+    if holder and holder ~= owner then left = math.max(left or 0, lease_left(queues[i], token, holder, till, origin)) end
   end
   -- If the owner has all the locks, this is a late copy of an old request.
   if not missing then return {'head'} end
@@ -35,7 +35,7 @@ commands.enqueue = function(from, to, owner, enqueued_ms, channel, grace_ms)
       -- The queue's key was lost, but the waiter's own key was not.
       join_queues(waiter, enqueued_ms, owner, channel, grace_ms, from, to)
     elseif is_free[i] and first ~= waiter then
-      left = math.max(left or 0, stays)
+      left = math.max(left or 0, position_left(first, stays))
       others[#others + 1], theirs[#theirs + 1] = first, queue
     end
   end

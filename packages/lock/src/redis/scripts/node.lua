@@ -25,6 +25,7 @@
 --   from the others
 -- - `opened`: time (ms) at which this hash began, or at which the clock was found to have gone back
 -- - `rotated`: time (ms) at which an old hash last became KEYS[2]
+-- - `before`: 1 if KEYS[2] exists; see has_lost_before
 -- - `incarnation`, `seen_history`: the unique name of this incarnation, and its history. The first
 --   INSPECT that finds the incarnation new writes both
 -- - `recovery_since`: time (ms) at which the recovery wait of this incarnation began: that of the
@@ -67,6 +68,12 @@ local function own_history()
   end
   return history
 end
+
+-- Returns whether KEYS[2] was lost alone, for example evicted. Leases may have been in it. So the
+-- node does not vote, as if it had lost everything: see inspect.lua. `before` is the field of NODE.
+-- Releases of Fenced that do not know the field keep none of it when they rotate. KEYS[2] counts as
+-- kept then.
+local function has_lost_before(before) return before == '1' and redis.call('EXISTS', BEFORE) == 0 end
 
 local time_ms
 local function own_time_ms()

@@ -39,6 +39,18 @@ local function head_of(queue)
   end
 end
 
+-- Returns the time (ms) for which a waiter's position may hold up the caller. `stays` is the
+-- remaining time of the waiter's key, which is never set for longer than a lease may last. If more
+-- is left of it, the clock was set back. The position then ends after the longest lease, as in
+-- `lease_left`. A living waiter renews it before.
+local function position_left(waiter, stays)
+  if stays <= voter.max_ttl then return stays end
+  local left = voter.longest > 0 and voter.longest or voter.max_ttl
+  redis.call('PEXPIRE', waiter, left)
+  left_of[waiter] = left
+  return left
+end
+
 local NOTIFIED, QUEUES_AT = 'notified', 4
 
 -- Limit of the queues that one script examines for waiters of several resources. After that, such a

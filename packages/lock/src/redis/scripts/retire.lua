@@ -14,9 +14,6 @@ commands.retire = function(_, _, incarnation, name)
   local refusal = mismatch(fields[3])
   if refusal then return refusal end
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
-  -- Removes the generation, too. A durable node with a generation but no vote would count as a node
-  -- that has kept its data, and would skip the recovery wait.
-  redis.call('HDEL', NODE, 'history', 'generation', 'vote')
-  begin_incarnation(name)
+  end_incarnation(name)
   return {'retired'}
 end

@@ -14,7 +14,7 @@
 commands.seal = function(_, _, next_set, names)
   local fields = redis.call('HMGET', NODE,
     'members', 'next_set', 'max', 'longest', 'history', 'generation', 'incarnation', 'roster',
-    'max_ttl')
+    'max_ttl', 'before')
   local is_sealed = fields[1] == MEMBERS .. SEALED
   local refusal = mismatch(is_sealed and MEMBERS or fields[1])
   if refusal then return refusal end
@@ -24,8 +24,9 @@ commands.seal = function(_, _, next_set, names)
     redis.call('HSET', NODE, 'members', MEMBERS .. SEALED, 'next_set', next_set, 'names', names)
     voter, is_own_version = nil, nil
   end
+  local is_voter = fields[5] == own_history() and not has_lost_before(fields[10])
   return {
-    'sealed', fields[3] or '0', fields[4] or '0', fields[5] == own_history() and 1 or 0, fields[6] or '0', fields[7] or '',
-    fields[8] or '', fields[9] or '',
+    'sealed', fields[3] or '0', fields[4] or '0', is_voter and 1 or 0, fields[6] or '0', fields[7] or '', fields[8] or '',
+    fields[9] or '',
   }
 end

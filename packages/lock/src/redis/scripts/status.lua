@@ -18,7 +18,7 @@ commands.status = function()
   local members = redis.call('HGET', NODE, 'members')
   local fields = other_version(members) and {} or redis.call('HMGET', NODE,
     'incarnation', 'history', 'generation', 'roster', 'max', 'longest', 'recovery_since', 'seen_history', 'name', 'names',
-    'next_set', 'awaits', 'previous_set', 'max_ttl')
+    'next_set', 'awaits', 'previous_set', 'max_ttl', 'before')
   local own = own_history()
   local waited = own and fields[8] == own and fields[7] and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
   local records = 0
@@ -27,13 +27,14 @@ commands.status = function()
     records = type(count) == 'number' and records and records + count
     -- Does not count the fields about the node itself. Each is looked up, because another storage
     -- version may lack some of them.
-    for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'rotated', unpack(OWN)) or {}) do
+    for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'rotated', 'before', unpack(OWN)) or {}) do
       if field then records = records - 1 end
     end
   end
   local valkey = info('server', 'valkey_version')
+  local is_voting = own and fields[2] == own and not has_lost_before(fields[15])
   return {
-    'status', own or '', fields[1] or '', own and fields[2] == own and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
+    'status', own or '', fields[1] or '', is_voting and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
     fields[6] or '0', digits(waited),
     valkey and 'Valkey ' .. valkey or 'Redis ' .. (info('server', 'redis_version') or 'unknown'),
     info('replication', 'role') or 'unknown',

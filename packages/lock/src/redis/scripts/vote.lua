@@ -7,7 +7,7 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 local function voting_node()
   if not voter then
     local fields = redis.call('HMGET', NODE,
-      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'rotated')
+      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'rotated', 'before')
     voter = {
       history = fields[1],
       vote = fields[2],
@@ -18,11 +18,12 @@ local function voting_node()
       longest = tonumber(fields[7]),
       opened = fields[8] and tonumber(fields[8]),
       rotated = tonumber(fields[9] or '0'),
+      has_lost_before = has_lost_before(fields[10]),
     }
   end
   local refusal = mismatch(voter.members)
   if refusal then return nil, refusal end
-  if voter.history ~= own_history() then return nil, {'not-voting'} end
+  if voter.history ~= own_history() or voter.has_lost_before then return nil, {'not-voting'} end
   if not voter.place then
     voter.place = #voters + 1
     voters[voter.place] = voter.vote
@@ -35,14 +36,30 @@ end
 -- possible, too. If the record was forgotten, tokens up to `max` are possible.
 local function highest_given(last) return last and math.max(last, voter.floor) or voter.max end
 
+-- Returns whether a record of the caller's lease proves that this node granted no later lease
+-- before. `token` is that of the caller's lease, or a number that this node has reported.
+--
+-- - The first token that was given with the lease is above every earlier one of this node. So if it
+--   is no higher than `token`, no later lease was granted here before.
+-- - BACKFILL has made sure of it; see backfill.lua.
+--
+-- A record that proves nothing is from an ACQUIRE that arrived late, perhaps after a later lease.
+-- Nothing is known of a record of an earlier release, so it is believed.
+local function is_proven(last, origin, token)
+  return first_token(last, origin) <= token
+end
+
 -- Stores a number as the token of these resources, and reports it. It is for the owner of a lease
 -- that this node has lost. No token that this node has given for them is above the number, and each
 -- later token is above it.
--- The owner keeps the locks that have an end in `ends` (ms). Nobody holds the others.
+-- The owner keeps the locks that have an end in `ends` (ms), with their origins and tokens. Nobody
+-- holds the others.
 --
 -- - reply: {'not-held', number, voter}; see `voters` in node.lua
-local function note_number(number, from, to, owner, ends)
-  for i = from, to do write(KEYS[i], number, ends[i] and owner, ends[i]) end
+local function note_number(number, from, to, owner, ends, origins, tokens)
+  for i = from, to do
+    write(KEYS[i], number, ends[i] and owner, ends[i], ends[i] and kept_origin(origins[i], tokens[i], number))
+  end
   return {'not-held', token_text(number), voter.place}
 end
 
@@ -52,6 +69,18 @@ local function note_ttl(ttl)
     redis.call('HSET', NODE, 'longest', ttl)
     voter.longest = tonumber(ttl)
   end
+end
+
+-- Returns the time (ms) for which another client's lease may hold up the caller.
+-- If more is left of it than this node ever granted, the clock was set back since. In truth, no
+-- more is left than the longest lease. So the record gets that end. Otherwise a crashed holder
+-- would hold up others until the clock has caught up.
+local function lease_left(queue, token, holder, till, origin)
+  local left = till - own_time_ms()
+  if left <= voter.longest then return left end
+  write_though_full()
+  write(queue, token, holder, own_time_ms() + voter.longest, origin)
+  return voter.longest
 end
 
 -- Returns whether this hash is older than the longest lease, and than the fence ttl (ms).
@@ -87,7 +116,8 @@ local function rotate(fence_ttl)
     end
     voter.rotated = now
   end
-  redis.call('HSET', NODE, 'opened', digits(now), 'rotated', digits(voter.rotated))
+  redis.call('HSET', NODE, 'opened', digits(now), 'rotated', digits(voter.rotated),
+    'before', redis.call('EXISTS', BEFORE))
   -- Only after the write: if Redis refuses it, the other calls of this script must not see the
   -- time.
   voter.opened = now
@@ -111,12 +141,12 @@ end
 
 -- Stores the token, the owner and the end (ms) of every lock. `max` is stored before them, so it is
 -- never below the token of a record.
-local function grant(token, fence_ttl, from, to, owner, ends)
+local function grant(token, fence_ttl, from, to, owner, ends, origins)
   rotate(fence_ttl)
   if token > voter.max then
     redis.call('HSET', NODE, 'max', token_text(token))
     voter.max = token
   end
-  for i = from, to do write(KEYS[i], token, owner, ends[i]) end
+  for i = from, to do write(KEYS[i], token, owner, ends[i], origins[i]) end
   return {'granted', token_text(token), voter.place}
 end
