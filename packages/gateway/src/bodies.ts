@@ -152,24 +152,34 @@ export async function jsonOf<Value>(
 
 function parsed(bytes: Uint8Array): Json {
   try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-    return JSON.parse(text, exactNumber as Parameters<typeof JSON.parse>[1]);
+    // Without `ignoreBOM`, a leading U+FEFF would silently be left out.
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    if (text.startsWith('\ufeff'))
+      throw new Problem('invalid-request', 'send the JSON without a byte order mark (U+FEFF)');
+    return JSON.parse(text, kept as Parameters<typeof JSON.parse>[1]);
   } catch (error) {
     if (error instanceof Problem) throw error;
     throw new Problem('invalid-request', `the body is not JSON: ${(error as Error).message}`);
   }
 }
 
-/** A reviver that refuses a number which a double cannot hold. */
-function exactNumber(_: string, value: Json, { source = '' }: { source?: string }): Json {
-  if (typeof value !== 'number') return value;
-  const isKept =
-    !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
-  if (Number.isFinite(value) && isKept) return value;
+/**
+ * A reviver that refuses a number which would not come back as it was sent. Fractions are rounded
+ * to the nearest double, as RFC 8259 advises.
+ */
+function kept(_: string, value: Json, { source = '' }: { source?: string }): Json {
+  if (typeof value !== 'number' || isKept(value, source)) return value;
   throw new Problem(
     'invalid-request',
-    `a number has too many digits: send it as a string number=${source.slice(0, 40)}`,
+    `a number does not fit into a double: send it as a string number=${source.slice(0, 40)}`,
   );
+}
+
+function isKept(value: number, source: string): boolean {
+  if (!Number.isFinite(value)) return false;
+  // A number that is no zero may not become one.
+  if (value === 0) return !/^[^eE]*[1-9]/.test(source);
+  return !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
 }
 
 function tooLarge(bytesMax: number): Problem {

@@ -17,9 +17,9 @@ export interface Route {
   /**
    * The right that the caller needs. `any`: credentials, and no right. `leases`: `lease` for each
    * resource that the body names, which the handler checks. `public` and `probe` need no
-   * credentials. Beyond the rate of its address, a `public` request is refused. A `probe` is
-   * answered after a delay instead: the platform's probes may come from the same address as a
-   * flood, such as a proxy's.
+   * credentials. Beyond the rate of its address, a `public` request is refused. A `probe`
+   * has a rate of its own, and is answered after a delay instead. The platform's probes may come
+   * from the same address as a flood, such as a proxy's.
    */
   readonly verb: Verb | 'any' | 'leases' | 'public' | 'probe';
   /** The resource that the right is for: `objects/a/b`. */

@@ -152,19 +152,21 @@ export class Gate {
     const { verb } = route;
     progress.route = route.path;
     const names = namesOf(request.params);
-    const resource = route.resource(names);
-    const about = { request, response, names, resource };
+    const about = { request, response, names };
     if (verb === 'public' || verb === 'probe') {
-      const refusal = await this.#countForAddress(request, response);
+      const refusal = await this.#countForAddress(request, response, verb);
       if (verb === 'public' && refusal) throw refusal;
-      return this.#run(progress, route, { ...about, caller: ANYBODY, leave: () => undefined });
+      const free = { caller: ANYBODY, resource: route.path, leave: () => undefined };
+      return this.#run(progress, route, { ...about, ...free });
     }
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
+    // Only now, because the resource can be malformed. Strangers do not learn that.
+    const resource = route.resource(names);
     progress.resource = resource;
     if (verb !== 'any' && verb !== 'leases') checkAllowed(caller, verb, resource);
     const leave = this.#services.concurrency.requests.enter(caller.name);
-    await this.#run(progress, route, { ...about, caller, leave });
+    await this.#run(progress, route, { ...about, caller, resource, leave });
   }
 
   /**
@@ -255,13 +257,20 @@ export class Gate {
   /**
    * Counts a request without valid credentials for its address. Beyond the rate, the answer is
    * delayed until the rate allows another request. The answer closes the connection, so the
-   * pipelined requests behind it never begin.
+   * pipelined requests behind it never begin. Probes have an allowance of their own, so only a
+   * flood of probes can hold them up.
    *
    * @returns the refusal if the request exceeds the rate, else null
    */
-  async #countForAddress(request: Request, response: Response): Promise<Problem | null> {
+  async #countForAddress(
+    request: Request,
+    response: Response,
+    verb?: Route['verb'],
+  ): Promise<Problem | null> {
     this.#progressOf(request).isCounted = true;
-    const taken = this.#options.rate?.perAddress.take(addressName(request.ip ?? ''));
+    const address = addressName(request.ip ?? '');
+    const name = verb === 'probe' ? `probes of ${address}` : address;
+    const taken = this.#options.rate?.perAddress.take(name);
     if (taken === undefined || taken.ok) return null;
     closeBehind(response);
     await new Promise<void>((resolve) => this.#services.runtime.after(taken.retryAfterMs, resolve));

@@ -22,9 +22,10 @@ export function parseWriteName(text: string): NamedWrite {
     /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
   const key = Buffer.from(encoded, 'base64url').toString();
   if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
-    // Checks the key as if it stood in a path.
-    segmentsOf(`/${encodedPath(key)}`);
-    return { kind, id, key };
+    // Checks the key as if it stood in a path. A record has two segments there. With more, the
+    // caller's right would be for another name than the one that is looked up.
+    const segments = segmentsOf(`/${encodedPath(key)}`);
+    if (kind === 'objects' || segments.length === 2) return { kind, id, key };
   }
   throw new Problem('invalid-request', 'this is not the writeId of an answer of this gateway');
 }

@@ -69,8 +69,6 @@ async function putObject(services: ObjectServices, exchange: Exchange): Promise<
   const expected = expectedVersion(request);
   const { bodyBytesMax } = services.limits;
   checkBody(request, bodyBytesMax);
-  if (request.get('content-range') !== undefined)
-    throw new Problem('invalid-request', 'an object can only be written as a whole');
   const bodyBytes = declaredBytes(request);
   const leave = services.concurrency.uploads.enter(caller.name);
   try {
