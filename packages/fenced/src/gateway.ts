@@ -65,6 +65,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const secrets = new GatewaySecrets(config);
   const common = {
     lock,
+    maxTtlMs: config.redis.maxTtlMs,
     metrics,
     drain,
     ...(objects && { objects }),

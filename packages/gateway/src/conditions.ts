@@ -6,7 +6,8 @@ import { Problem } from './problem.js';
  * The conditions of HTTP (RFC 9110, sections 13 and 14). Versions are opaque, strong entity tags.
  */
 
-const TAG = /^"([\x21\x23-\x7e]+)"$/;
+/** One strong entity tag. */
+export const TAG_PATTERN: RegExp = /^"([\x21\x23-\x7e]+)"$/;
 
 export function etagOf(version: string | bigint): string {
   return `"${version}"`;
@@ -28,7 +29,7 @@ export function expectedVersion(request: Request): string | null | undefined {
     throw new Problem('invalid-request', 'If-None-Match of a write must be *');
   }
   if (ifMatch === undefined) return undefined;
-  const version = TAG.exec(ifMatch.trim())?.[1];
+  const version = TAG_PATTERN.exec(ifMatch.trim())?.[1];
   if (version !== undefined) return version;
   throw new Problem('invalid-request', 'If-Match of a write must be one strong entity tag');
 }

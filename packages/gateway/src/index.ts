@@ -40,6 +40,11 @@ export * from './token-signer.js';
 
 export interface GatewayOptions {
   readonly lock: LockService;
+  /**
+   * The longest lease that the lock grants. The OpenAPI document then states it, and the gateway
+   * refuses a longer one before it asks the lock.
+   */
+  readonly maxTtlMs?: number;
   /** Without it, there are no routes for objects. */
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;

@@ -10,6 +10,8 @@ import type { TokenSigner } from './token-signer.js';
 /** The services and settings that every route may use. */
 export interface Services {
   readonly lock: LockService;
+  /** The longest lease that the lock grants, if it is known. */
+  readonly maxTtlMs?: number;
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
   readonly signer: TokenSigner;

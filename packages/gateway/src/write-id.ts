@@ -3,6 +3,7 @@ import { OutcomeUnknownError } from '@fenced/store';
 import type { Response } from 'express';
 import { type Exchange, reply } from './exchange.js';
 import { Problem } from './problem.js';
+import { WRITE_NAME } from './wire-schemas.js';
 
 /** A write as clients see it. Any gateway can look up its outcome. */
 export interface NamedWrite {
@@ -18,8 +19,7 @@ export function nameWrite({ kind, id, key }: NamedWrite): string {
 
 /** @throws {Problem} `invalid-request` */
 export function parseWriteName(text: string): NamedWrite {
-  const [, kind, id = '', encoded = ''] =
-    /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
+  const [, kind, id = '', encoded = ''] = WRITE_NAME.exec(text) ?? [];
   const key = Buffer.from(encoded, 'base64url').toString();
   if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
     // Checks the key as if it stood in a path. A record has two segments there. With more, the

@@ -2,33 +2,32 @@ import { checkName, encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
-import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
+import {
+  acquireLease,
+  extendLease,
+  type IssuedLease,
+  releaseLease,
+  type Times,
+} from '../leasing.js';
 import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
 import {
   json,
   LEASE_FACTS,
-  MILLISECONDS,
+  LEASE_ID,
+  nameOf,
   PRESENTED_TOKEN,
-  pathName,
+  timesOf,
   WITH_TOKEN,
 } from '../wire-schemas.js';
 
 const RESOURCES = z
-  .array(z.string().min(1))
+  .array(nameOf('A locked resource.'))
   .min(1)
   .max(256)
-  .describe('The names of the locked resources, in any order.');
-const LEASE_PATH = z.object({
-  leaseId: pathName('From the answer that granted or extended the lease.'),
-});
+  .meta({ description: 'The names of the locked resources, in any order.', uniqueItems: true });
+const LEASE_PATH = z.object({ leaseId: LEASE_ID });
 
-const ACQUIRE = z.strictObject({
-  resources: RESOURCES,
-  ttlMs: MILLISECONDS,
-  waitMs: MILLISECONDS.exactOptional(),
-});
-const EXTEND = z.strictObject({ resources: RESOURCES, ttlMs: MILLISECONDS });
 const RELEASE = z.strictObject({ resources: RESOURCES });
 const LEASE = z
   .object({
@@ -47,6 +46,9 @@ const RELEASED = z.object({
 /** Leases of several resources: all are locked together, or none. */
 export function leaseSetRoutes(services: Services): readonly Route[] {
   const path = '/v1/lease-sets';
+  const { ttlMs, waitMs } = timesOf(services);
+  const acquiring = z.strictObject({ resources: RESOURCES, ttlMs, waitMs });
+  const extending = z.strictObject({ resources: RESOURCES, ttlMs });
   const common = { method: 'post', verb: 'leases', resource: () => 'lease-sets' } as const;
   return [
     {
@@ -55,13 +57,13 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
       operation: {
         operationId: 'acquireLeaseSet',
         summary: 'Acquire one lease of several resources: of all, or of none',
-        requestBody: { required: true, content: json(ACQUIRE) },
+        requestBody: { required: true, content: json(acquiring) },
         responses: {
           201: { description: 'The lease.', headers: WITH_TOKEN, content: json(LEASE) },
           ...problems([...OF_LOCK, ...OF_BODY, 'held']),
         },
       },
-      handle: (exchange) => acquire(services, exchange),
+      handle: (exchange) => acquire(services, exchange, acquiring),
     },
     {
       ...common,
@@ -70,7 +72,7 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
         operationId: 'extendLeaseSet',
         summary: 'Let the lease last at least ttlMs from now on',
         requestParams: { path: LEASE_PATH },
-        requestBody: { required: true, content: json(EXTEND) },
+        requestBody: { required: true, content: json(extending) },
         responses: {
           200: {
             description: 'The same lease, with the same token.',
@@ -80,7 +82,7 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
         },
       },
-      handle: (exchange) => extend(services, exchange),
+      handle: (exchange) => extend(services, exchange, extending),
     },
     {
       ...common,
@@ -104,18 +106,30 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
   ];
 }
 
-async function acquire(services: Services, exchange: Exchange): Promise<void> {
+interface Wanted extends Times {
+  readonly resources: readonly string[];
+}
+
+async function acquire(
+  services: Services,
+  exchange: Exchange,
+  schema: z.ZodType<Wanted>,
+): Promise<void> {
   const startedMs = services.runtime.nowMs();
-  const { resources, ...times } = await bodyOf(services, exchange, ACQUIRE);
+  const { resources, ...times } = await bodyOf(services, exchange, schema);
   const lease = await acquireLease(services, exchange, startedMs, resources, times);
   exchange.response.status(201);
   answer(exchange, resources, lease);
 }
 
-async function extend(services: Services, exchange: Exchange): Promise<void> {
+async function extend(
+  services: Services,
+  exchange: Exchange,
+  schema: z.ZodType<Wanted>,
+): Promise<void> {
   const startedMs = services.runtime.nowMs();
+  const { resources, ttlMs } = await bodyOf(services, exchange, schema);
   const { leaseId = '' } = exchange.names;
-  const { resources, ttlMs } = await bodyOf(services, exchange, EXTEND);
   answer(exchange, resources, await extendLease(services, startedMs, resources, leaseId, ttlMs));
 }
 

@@ -11,7 +11,7 @@ import { defaultsOf, headersIn, setStoredHeaders } from '../object-headers.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
 import type { ObjectStore, Services } from '../services.js';
-import { pathName, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
+import { nameOf, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
 import { answerClaim, answerWrite, nameWrite, settled } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
@@ -40,7 +40,7 @@ const FOUND = {
 const DESCRIPTION: StoreDescription = {
   noun: 'Object',
   path: '/v1/objects/*key',
-  names: z.object({ key: pathName(`The key of the object. ${SLASHES}`) }),
+  names: z.object({ key: nameOf(`The key of the object. ${SLASHES}`) }),
   resource: ({ key }) => `objects/${key}`,
   found: FOUND,
   range: { ...FOUND, description: 'The range.' },

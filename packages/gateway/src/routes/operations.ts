@@ -2,7 +2,7 @@ import type { Response } from 'express';
 import * as z from 'zod';
 import type { Exchange, Route } from '../exchange.js';
 import { withHead } from '../openapi.js';
-import { problems } from '../problem-schemas.js';
+import { OF_REQUEST, problems } from '../problem-schemas.js';
 import type { Readiness } from '../readiness.js';
 import type { Runtime } from '../runtime.js';
 import { shared } from '../shared.js';
@@ -52,7 +52,6 @@ function open(
   handle: (exchange: Exchange) => Promise<void>,
 ): readonly Route[] {
   const limited = ['too-many-requests', 'unavailable'] as const;
-  const codes = ['invalid-request', 'invalid-path', 'forbidden', 'internal'] as const;
   // `/openapi.json` becomes `Openapi`.
   const name = path.charAt(1).toUpperCase() + path.slice(2).replace('.json', '');
   const content = path.endsWith('.json') ? json(z.looseObject({})) : TEXT;
@@ -69,7 +68,7 @@ function open(
       responses: {
         200: { description: 'The answer.', content },
         ...(path === '/readyz' && { 503: { description: 'Not ready.', content: TEXT } }),
-        ...problems(verb === 'public' ? [...codes, ...limited] : codes),
+        ...problems(verb === 'public' ? [...OF_REQUEST, ...limited] : OF_REQUEST),
       },
     },
   };

@@ -3,7 +3,7 @@ import { type Exchange, type Route, reply } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { RecordStore, Services } from '../services.js';
-import { json, pathName, SLASHES, TOKEN, WITH_TOKEN } from '../wire-schemas.js';
+import { json, nameOf, SLASHES, TOKEN, WITH_TOKEN } from '../wire-schemas.js';
 
 const KIND = z
   .enum(['s3', 'records', 'postgres'])
@@ -25,7 +25,12 @@ export function ratchetRoutes(services: Services): readonly Route[] {
       operation: {
         operationId: 'readRatchet',
         summary: 'The highest token that the store has seen',
-        requestParams: { path: z.object({ kind: KIND, resource: pathName(SLASHES) }) },
+        requestParams: {
+          path: z.object({
+            kind: KIND,
+            resource: nameOf(`For \`records\`, collection and id with a slash between. ${SLASHES}`),
+          }),
+        },
         responses: {
           200: {
             description: 'The token is 0 if the store has seen none.',

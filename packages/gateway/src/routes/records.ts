@@ -6,7 +6,7 @@ import { checkAllowed, type Exchange, type Route } from '../exchange.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
 import type { RecordStore, Services } from '../services.js';
-import { json, pathName, WITH_WRITE_ID } from '../wire-schemas.js';
+import { json, segmentOf, WITH_WRITE_ID } from '../wire-schemas.js';
 import { answerClaim, answerWrite, nameWrite, settled, settledClaim } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
@@ -19,8 +19,8 @@ const DESCRIPTION: StoreDescription = {
   noun: 'Record',
   path: '/v1/records/:collection/:id',
   names: z.object({
-    collection: pathName('The collection.'),
-    id: pathName('The id of the document.'),
+    collection: segmentOf('The collection.'),
+    id: segmentOf('The id of the document.'),
   }),
   resource: ({ collection, id }) => `records/${collection}/${id}`,
   found: FOUND,

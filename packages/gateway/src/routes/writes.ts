@@ -4,7 +4,7 @@ import { type Route, reply } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
-import { json, pathName, WRITE_ID } from '../wire-schemas.js';
+import { json, WRITE_ID } from '../wire-schemas.js';
 import { type NamedWrite, parseWriteName } from '../write-id.js';
 
 const WRITE = z.object({
@@ -27,7 +27,7 @@ export function writeRoutes(services: Services): readonly Route[] {
         operationId: 'readWriteOutcome',
         summary: 'The outcome of a write',
         requestParams: {
-          path: z.object({ writeId: pathName('Of a write that ended with `outcome-unknown`.') }),
+          path: z.object({ writeId: WRITE_ID }),
         },
         responses: {
           200: {
