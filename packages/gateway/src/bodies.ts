@@ -1,10 +1,12 @@
 import { setImmediate } from 'node:timers';
 import type { Json } from '@fenced/store/postgres';
-import type { Request } from 'express';
 import * as z from 'zod';
 import type { Exchange } from './exchange.js';
+import type { Message } from './message.js';
 import { Problem } from './problem.js';
 import type { Services } from './services.js';
+
+const JSON_TYPE = /^application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i;
 
 type PaceServices = Pick<Services, 'limits' | 'runtime'>;
 
@@ -56,15 +58,11 @@ class Pace {
  * @throws {Problem} `body-too-large`, as soon as that is known; `request-timeout`
  */
 export async function* bytesOf(
-  { request, deadline }: Exchange,
+  { message, deadline }: Exchange,
   bytesMax: number,
   services: PaceServices,
 ): AsyncGenerator<Uint8Array> {
-  // RFC 9110, 10.1.1: a client of HTTP/1.0 would take 100 (Continue) for the answer.
-  if (request.get('expect') !== undefined && request.httpVersion !== '1.0')
-    request.res?.writeContinue();
-  // By default, an iterator that ends early destroys the connection, and the answer with it.
-  const pieces = request.iterator({ destroyOnReturn: false });
+  const pieces = message.open();
   const pace = new Pace(services);
   let bytes = 0;
   try {
@@ -72,7 +70,7 @@ export async function* bytesOf(
       deadline.stop();
       // `Promise.race` with one promise for the whole body would keep every piece in memory until
       // that promise settles.
-      const next = await new Promise<IteratorResult<Buffer>>((resolve, reject) => {
+      const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
         const end = pace.begin(() =>
           reject(new Problem('request-timeout', 'the body came too slowly')),
         );
@@ -112,7 +110,7 @@ export async function* paced(
 }
 
 /** Checks a body's headers. @throws {Problem} `unsupported-media-type`, `body-too-large` */
-export function checkBody(request: Request, bytesMax: number): void {
+export function checkBody(request: Message, bytesMax: number): void {
   const encoding = request.get('content-encoding') ?? 'identity';
   if (encoding.toLowerCase() !== 'identity')
     throw new Problem('unsupported-media-type', 'send bodies without a Content-Encoding');
@@ -120,7 +118,7 @@ export function checkBody(request: Request, bytesMax: number): void {
 }
 
 /** The length that the client declared; undefined if it sends chunks. */
-export function declaredBytes(request: Request): number | undefined {
+export function declaredBytes(request: Message): number | undefined {
   const length = request.get('content-length');
   if (length !== undefined) return Number(length);
   return request.get('transfer-encoding') === undefined ? 0 : undefined;
@@ -136,10 +134,10 @@ export async function jsonOf<Value>(
   services: PaceServices,
   schema: z.ZodType<Value>,
 ): Promise<Value> {
-  const { request } = exchange;
+  const { message } = exchange;
   const { recordBytesMax } = services.limits;
-  checkBody(request, recordBytesMax);
-  if (!request.is(['application/json', 'application/*+json']))
+  checkBody(message, recordBytesMax);
+  if (!JSON_TYPE.test(message.get('content-type') ?? ''))
     throw new Problem('unsupported-media-type', 'send JSON, with Content-Type: application/json');
   const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, recordBytesMax, services)));
   const { data, error } = schema.safeParse(parsed(bytes));

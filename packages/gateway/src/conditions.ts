@@ -1,5 +1,5 @@
 import type { ByteRange } from '@fenced/store/s3';
-import type { Request } from 'express';
+import type { Message } from './message.js';
 import { Problem } from './problem.js';
 
 /**
@@ -19,7 +19,7 @@ export function etagOf(version: string | bigint): string {
  *
  * @throws {Problem} `invalid-request` for forms that no store could check in one step
  */
-export function expectedVersion(request: Request): string | null | undefined {
+export function expectedVersion(request: Message): string | null | undefined {
   const ifMatch = request.get('if-match');
   const ifNoneMatch = request.get('if-none-match');
   if (ifMatch !== undefined && ifNoneMatch !== undefined)
@@ -40,7 +40,7 @@ export function expectedVersion(request: Request): string | null | undefined {
  *
  * @throws {Problem} `precondition-failed` if `If-Match` names other versions only
  */
-export function isNotModified(request: Request, etag: string): boolean {
+export function isNotModified(request: Message, etag: string): boolean {
   if (request.method === 'POST') return false;
   const ifMatch = request.get('if-match');
   if (ifMatch !== undefined && ifMatch.trim() !== '*' && !listed(ifMatch).includes(etag))
@@ -66,7 +66,7 @@ function listed(tags: string): readonly string[] {
  * @throws {Problem} `range-not-satisfiable`
  */
 export function rangeOf(
-  request: Request,
+  request: Message,
   etag: string,
   bodyBytes: number,
 ): Required<ByteRange> | null {

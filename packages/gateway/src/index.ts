@@ -6,8 +6,9 @@ import { type Binding, bindLeases } from './bindings.js';
 import { ConcurrencyLimit, type ConcurrencyLimits, type LimitUse } from './concurrency-limit.js';
 import type { Credentials } from './credentials.js';
 import { Drain } from './drain.js';
+import type { EndedRequest } from './ended-request.js';
 import type { Route } from './exchange.js';
-import { type EndedRequest, Gate, type Rates } from './gate.js';
+import { Gate, type Rates } from './gate.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
 import { Problem } from './problem.js';
@@ -29,7 +30,8 @@ export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
 export type { LimitUse } from './concurrency-limit.js';
 export { Drain } from './drain.js';
-export type { EndedRequest, Rates } from './gate.js';
+export type { EndedRequest } from './ended-request.js';
+export type { Rates } from './gate.js';
 export type { Limits } from './limits.js';
 export { Problem } from './problem.js';
 export * from './rate-limit.js';
@@ -119,8 +121,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     waits: shared('waits', limits.waitsMax),
     uploads: shared('uploads', limits.uploadsMax),
   };
-  const ownRequests = new Set<string>();
-  const common = { ...options, limits, concurrency, runtime, drain, ownRequests };
+  const common = { ...options, limits, concurrency, runtime, drain };
   const services = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
   const { objects, records, metrics, operations = 'here' } = options;
   const serviceRoutes = [
@@ -139,7 +140,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     ...(operations === 'only' ? [] : serviceRoutes),
     ...(operations === 'elsewhere' ? [] : operationRoutes(readiness, metrics, runtime)),
   ];
-  const served = operations === 'only' ? routes : [...routes, mcpRoute(services)];
+  const served = operations === 'only' ? routes : [...routes, mcpRoute(services, routes)];
   const app = appOf(served, new Gate(options, services), options.trustedProxies ?? []);
   sharedSettings.set(app, { limits, drain, metrics: operations === 'only' ? undefined : metrics });
   return app;

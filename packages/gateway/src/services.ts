@@ -22,11 +22,6 @@ export interface Services {
   readonly concurrency: ConcurrencyLimits;
   readonly runtime: Runtime;
   readonly drain: Drain;
-  /**
-   * Names of the requests that this gateway sends to itself. The rate has counted the requests that
-   * caused them.
-   */
-  readonly ownRequests: Set<string>;
 }
 
 /**

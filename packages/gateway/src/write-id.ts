@@ -1,7 +1,7 @@
 import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
 import { OutcomeUnknownError } from '@fenced/store';
-import type { Response } from 'express';
-import { type Exchange, reply } from './exchange.js';
+import { type Answer, jsonAnswer } from './answer.js';
+import type { Exchange } from './exchange.js';
 import { Problem } from './problem.js';
 import { WRITE_NAME } from './wire-schemas.js';
 
@@ -60,7 +60,6 @@ export async function settled<Outcome>(
 
 /** Answers a write that was applied. */
 export function answerWrite(
-  response: Response,
   kind: NamedWrite['kind'],
   key: string,
   written: {
@@ -68,19 +67,22 @@ export function answerWrite(
     readonly version: string | bigint | null;
     readonly writeId: string;
   },
-): void {
+  headers: Readonly<Record<string, string>> = {},
+): Answer {
   const token = String(written.token);
   const version = written.version === null ? null : String(written.version);
   const writeId = nameWrite({ kind, id: written.writeId, key });
-  response.set({ 'Fencing-Token': token, 'Fencing-Write-Id': writeId });
-  reply(response, { token, version, writeId });
+  return jsonAnswer(
+    200,
+    { token, version, writeId },
+    { ...headers, 'Fencing-Token': token, 'Fencing-Write-Id': writeId },
+  );
 }
 
 /** Answers a claim: lower tokens are refused from now on. */
-export function answerClaim(response: Response, claimed: bigint): void {
+export function answerClaim(claimed: bigint): Answer {
   const token = String(claimed);
-  response.set('Fencing-Token', token);
-  reply(response, { token });
+  return jsonAnswer(200, { token }, { 'Fencing-Token': token });
 }
 
 /**

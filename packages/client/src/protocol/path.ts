@@ -12,7 +12,7 @@ export class InvalidPathError extends Error {
 /** Control characters, among them NUL, and the backslash, which some programs take for a slash. */
 const FORBIDDEN = String.raw`\u0000-\u001f\u007f-\u009f\\`;
 const HAS_FORBIDDEN = new RegExp(`[${FORBIDDEN}]`);
-/** Not empty, and neither `.` nor `..`. It has no lookahead, because not all languages know them. */
+/** Not empty, and neither `.` nor `..`. It has no lookahead, which not all languages know. */
 const SEGMENT = `([^/.${FORBIDDEN}]|[.][^/.${FORBIDDEN}]|[.][.][^/${FORBIDDEN}])[^/${FORBIDDEN}]*`;
 
 /** The decoded form of a name without slashes. Besides, it is in Unicode's normal form C. */

@@ -1,7 +1,8 @@
 import { checkName, encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
+import { type Answer, jsonAnswer } from '../answer.js';
 import { jsonOf } from '../bodies.js';
-import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
+import { checkAllowed, type Exchange, type Route } from '../exchange.js';
 import {
   acquireLease,
   extendLease,
@@ -114,31 +115,29 @@ async function acquire(
   services: Services,
   exchange: Exchange,
   schema: z.ZodType<Wanted>,
-): Promise<void> {
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
   const { resources, ...times } = await bodyOf(services, exchange, schema);
   const lease = await acquireLease(services, exchange, startedMs, resources, times);
-  exchange.response.status(201);
-  answer(exchange, resources, lease);
+  return answer(201, resources, lease);
 }
 
 async function extend(
   services: Services,
   exchange: Exchange,
   schema: z.ZodType<Wanted>,
-): Promise<void> {
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
   const { resources, ttlMs } = await bodyOf(services, exchange, schema);
   const { leaseId = '' } = exchange.names;
-  answer(exchange, resources, await extendLease(services, startedMs, resources, leaseId, ttlMs));
+  return answer(200, resources, await extendLease(services, startedMs, resources, leaseId, ttlMs));
 }
 
-async function release(services: Services, exchange: Exchange): Promise<void> {
-  const { response, names } = exchange;
+async function release(services: Services, exchange: Exchange): Promise<Answer> {
+  const { names } = exchange;
   const { resources } = await bodyOf(services, exchange, RELEASE);
   const { token, outcome } = await releaseLease(services, resources, names.leaseId ?? '');
-  response.set('Fencing-Token', String(token));
-  reply(response, { resources, outcome });
+  return jsonAnswer(200, { resources, outcome }, { 'Fencing-Token': String(token) });
 }
 
 /**
@@ -159,9 +158,12 @@ async function bodyOf<Body extends { readonly resources: readonly string[] }>(
   return { ...body, resources: body.resources.toSorted() };
 }
 
-function answer({ response }: Exchange, resources: readonly string[], lease: IssuedLease): void {
+function answer(status: number, resources: readonly string[], lease: IssuedLease): Answer {
   const { token, leaseId, remainingMs, elapsedMs, tokenFor } = lease;
   const tokens = resources.map((resource) => ({ resource, token: tokenFor(resource) }));
-  response.set('Fencing-Token', String(token));
-  reply(response, { resources, tokens, leaseId, remainingMs, elapsedMs });
+  return jsonAnswer(
+    status,
+    { resources, tokens, leaseId, remainingMs, elapsedMs },
+    { 'Fencing-Token': String(token) },
+  );
 }

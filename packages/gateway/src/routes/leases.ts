@@ -1,7 +1,8 @@
 import { encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
+import { type Answer, jsonAnswer } from '../answer.js';
 import { jsonOf } from '../bodies.js';
-import { type Exchange, type Route, reply } from '../exchange.js';
+import type { Exchange, Route } from '../exchange.js';
 import {
   acquireLease,
   extendLease,
@@ -107,38 +108,37 @@ async function acquire(
   services: Services,
   exchange: Exchange,
   schema: z.ZodType<Times>,
-): Promise<void> {
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
   const { resource = '' } = exchange.names;
   const times = await jsonOf(exchange, services, schema);
   const lease = await acquireLease(services, exchange, startedMs, resource, times);
-  exchange.response.status(201);
-  answer(exchange, lease);
+  return answer(201, resource, lease);
 }
 
 async function extend(
   services: Services,
   exchange: Exchange,
   schema: z.ZodType<Times>,
-): Promise<void> {
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
   const { resource = '', leaseId = '' } = exchange.names;
   const { ttlMs } = await jsonOf(exchange, services, schema);
-  answer(exchange, await extendLease(services, startedMs, resource, leaseId, ttlMs));
+  return answer(200, resource, await extendLease(services, startedMs, resource, leaseId, ttlMs));
 }
 
-async function release(services: Services, { response, names }: Exchange): Promise<void> {
+async function release(services: Services, { names }: Exchange): Promise<Answer> {
   const { resource = '', leaseId = '' } = names;
   const { token, outcome } = await releaseLease(services, resource, leaseId);
-  response.set('Fencing-Token', String(token));
-  reply(response, { resource, outcome });
+  return jsonAnswer(200, { resource, outcome }, { 'Fencing-Token': String(token) });
 }
 
-function answer({ response, names }: Exchange, lease: IssuedLease): void {
-  const { resource = '' } = names;
+function answer(status: number, resource: string, lease: IssuedLease): Answer {
   const { leaseId, remainingMs, elapsedMs, tokenFor } = lease;
   const token = tokenFor(resource);
-  response.set('Fencing-Token', token);
-  response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
-  reply(response, { resource, leaseId, token, remainingMs, elapsedMs });
+  return jsonAnswer(
+    status,
+    { resource, leaseId, token, remainingMs, elapsedMs },
+    { 'Fencing-Token': token, Location: `/v1/leases/${encodedPath(resource)}/${leaseId}` },
+  );
 }

@@ -1,5 +1,6 @@
 import * as z from 'zod';
-import { type Exchange, type Route, reply } from '../exchange.js';
+import { jsonAnswer } from '../answer.js';
+import type { Exchange, Route } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { RecordStore, Services } from '../services.js';
@@ -43,8 +44,7 @@ export function ratchetRoutes(services: Services): readonly Route[] {
       handle: async (exchange) => {
         const { kind = '', resource = '' } = exchange.names;
         const token = String(await highest(services, exchange, kind, resource));
-        exchange.response.set('Fencing-Token', token);
-        reply(exchange.response, { kind, resource, token });
+        return jsonAnswer(200, { kind, resource, token }, { 'Fencing-Token': token });
       },
     },
   ];

@@ -1,5 +1,6 @@
 import type { CurrentRecord, Json } from '@fenced/store/postgres';
 import * as z from 'zod';
+import type { Answer } from '../answer.js';
 import { jsonOf } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route } from '../exchange.js';
@@ -39,65 +40,65 @@ export function recordRoutes(services: RecordServices): readonly Route[] {
   });
 }
 
-async function putRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function putRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
-  const expected = expectedVersion(exchange.request);
+  const expected = expectedVersion(exchange.message);
   const body = await jsonOf(exchange, services, DOCUMENT);
   const outcome = await settled(exchange, 'records', key, (call) =>
     collection.put(id, body, { token, ...(expected !== undefined && { expected }), ...call }),
   );
-  exchange.response.set('ETag', etagOf(outcome.version));
-  answerWrite(exchange.response, 'records', key, outcome);
+  return answerWrite('records', key, outcome, { ETag: etagOf(outcome.version) });
 }
 
-async function deleteRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function deleteRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
-  const expected = expectedVersion(exchange.request);
+  const expected = expectedVersion(exchange.message);
   const outcome = await settled(exchange, 'records', key, (call) =>
     collection.delete(id, { token, ...(expected !== undefined && { expected }), ...call }),
   );
-  answerWrite(exchange.response, 'records', key, outcome);
+  return answerWrite('records', key, outcome);
 }
 
-async function claimRecord(services: RecordServices, exchange: Exchange): Promise<void> {
-  const { response, signal } = exchange;
+async function claimRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
+  const { signal } = exchange;
   const { collection, id } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
   await settledClaim(exchange, () => collection.claim(id, { token, signal }));
-  answerClaim(response, token);
+  return answerClaim(token);
 }
 
-async function claimAndGetRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function claimAndGetRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { signal, caller, resource } = exchange;
   const { collection, id, key } = recordIn(exchange, services);
   checkAllowed(caller, 'read', resource);
   const token = presentedToken(exchange, services);
   const current = await settledClaim(exchange, () => collection.claimAndGet(id, { token, signal }));
-  send(exchange, key, current);
+  return found(exchange, key, current);
 }
 
-async function getRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function getRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   refuseToken(exchange);
-  send(exchange, key, await collection.get(id, { signal: exchange.signal }));
+  return found(exchange, key, await collection.get(id, { signal: exchange.signal }));
 }
 
-function send({ request, response }: Exchange, key: string, current: CurrentRecord | null): void {
+function found({ message }: Exchange, key: string, current: CurrentRecord | null): Answer {
   if (current === null) throw new Problem('not-found', 'there is no record of this id');
   const etag = etagOf(current.version);
-  response.set({
+  const headers = {
     ETag: etag,
     'Fencing-Token': String(current.token),
     'Fencing-Write-Id': nameWrite({ kind: 'records', id: current.writeId, key }),
     'Cache-Control': 'no-cache',
-  });
-  if (isNotModified(request, etag)) return void response.status(304).end();
-  const bytes = Buffer.from(JSON.stringify(current.body));
-  response.setHeader('Content-Type', 'application/json');
-  response.setHeader('Content-Length', bytes.length);
-  response.end(request.method === 'HEAD' ? undefined : bytes);
+  };
+  if (isNotModified(message, etag)) return { status: 304, headers };
+  return {
+    status: 200,
+    headers: { ...headers, 'Content-Type': 'application/json' },
+    body: Buffer.from(JSON.stringify(current.body)),
+  };
 }
 
 function recordIn({ names }: Exchange, { records }: RecordServices) {

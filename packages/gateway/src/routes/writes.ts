@@ -1,6 +1,7 @@
 import type { Settlement } from '@fenced/store';
 import * as z from 'zod';
-import { type Route, reply } from '../exchange.js';
+import { jsonAnswer } from '../answer.js';
+import type { Route } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
@@ -37,10 +38,10 @@ export function writeRoutes(services: Services): readonly Route[] {
           ...problems([...OF_STORE, 'conflict', 'unsafe-store', 'not-found']),
         },
       },
-      handle: async ({ response, names, signal }) => {
+      handle: async ({ names, signal }) => {
         const { writeId = '' } = names;
         const outcome = await outcomeOf(services, parseWriteName(writeId), signal);
-        reply(response, { writeId, outcome });
+        return jsonAnswer(200, { writeId, outcome });
       },
     },
   ];
