@@ -42,7 +42,7 @@ export async function acquireLease(
 ): Promise<IssuedLease> {
   const { lock, drain } = services;
   const { signal } = exchange;
-  const ended = AbortSignal.any([signal, drain.begun.signal]);
+  const ended = AbortSignal.any([signal, drain.closing.signal]);
   const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
   const lease = waitMs === 0 ? await ask() : await whileWaiting(services, exchange, waitMs, ask);
   if (signal.aborted) {
