@@ -77,7 +77,8 @@ test.each([
   async (limits, delay, seconds) => {
     const config = { redis: { nodes: [] }, limits };
     const objects = await rendered({ image: IMAGE, secretName: 'fenced', config });
-    const { template } = objects.find(({ kind }) => kind === 'Deployment')?.spec as Deployment;
+    const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
+    const { template } = Object(deployment).spec as Deployment;
     const { containers, terminationGracePeriodSeconds } = template.spec;
     const [given] = containers[0]?.env.filter(({ name }) => name.endsWith('DRAIN_DELAY_MS')) ?? [];
     expect([given?.value, terminationGracePeriodSeconds]).toEqual([delay, seconds]);

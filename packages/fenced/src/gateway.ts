@@ -70,6 +70,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     drain,
     ...(objects && { objects }),
     ...(records && { records }),
+    ...(config.records && { databaseConnectionsMax: config.records.connectionsMax }),
     onRequest: (ended: EndedRequest) => {
       metrics.observe(ended);
       log.request(ended);

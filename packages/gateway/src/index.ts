@@ -1,13 +1,14 @@
 import './node-version.js';
 import { parseToken } from '@fenced/store';
-import { checkObject } from '@fenced/store/internal';
+import { checkObject, checkWholeNumber } from '@fenced/store/internal';
 import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import { type Binding, bindLeases } from './bindings.js';
-import { ConcurrencyLimit, type ConcurrencyLimits, type LimitUse } from './concurrency-limit.js';
+import { ConcurrencyLimit, type LimitUse } from './concurrency-limit.js';
 import type { Credentials } from './credentials.js';
 import { Drain } from './drain.js';
 import type { EndedRequest } from './ended-request.js';
 import type { Route } from './exchange.js';
+import { FairQueue } from './fair-queue.js';
 import { Gate, type Rates } from './gate.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
@@ -23,7 +24,7 @@ import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { sharedSettings } from './server.js';
-import type { LockService, ObjectStore, RecordStore } from './services.js';
+import type { ConcurrencyLimits, LockService, ObjectStore, RecordStore } from './services.js';
 import type { TokenSigner } from './token-signer.js';
 
 export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
@@ -50,6 +51,13 @@ export interface GatewayOptions {
   /** Without it, there are no routes for objects. */
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
+  /**
+   * The number of connections in the pool of `records`. Callers share them fairly: further work of
+   * a caller waits before it takes a connection.
+   *
+   * @default 10, as in `pg.Pool`
+   */
+  readonly databaseConnectionsMax?: number;
   /**
    * The callers and their rights. Without credentials, every caller may do everything, so the
    * server must listen on loopback only. It then answers requests for loopback hosts only, and no
@@ -112,7 +120,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   checkObject('lock', options.lock);
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
-  const { drain = new Drain() } = options;
+  const { drain = new Drain(), databaseConnectionsMax = 10 } = options;
+  checkWholeNumber('databaseConnectionsMax', databaseConnectionsMax, 1, 1_000);
   // Without credentials, all callers have one name. So one name may use the whole limit.
   const shared = (name: string, limit: number) =>
     new ConcurrencyLimit(name, limit, options.credentials ? null : limit);
@@ -120,6 +129,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     requests: shared('requests', limits.requestsMax),
     waits: shared('waits', limits.waitsMax),
     uploads: shared('uploads', limits.uploadsMax),
+    database: new FairQueue(shared('database', databaseConnectionsMax)),
   };
   const common = { ...options, limits, concurrency, runtime, drain };
   const services = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };

@@ -1,11 +1,24 @@
 import type { FencedPostgres, FencedRecords } from '@fenced/store/postgres';
 import type { FencedS3 } from '@fenced/store/s3';
 import type { LeaseOf } from './bindings.js';
-import type { ConcurrencyLimits } from './concurrency-limit.js';
+import type { ConcurrencyLimit } from './concurrency-limit.js';
 import type { Drain } from './drain.js';
+import type { FairQueue } from './fair-queue.js';
 import type { AllLimits } from './limits.js';
 import type { Runtime } from './runtime.js';
 import type { TokenSigner } from './token-signer.js';
+
+/** The gateway's limits on concurrent work. */
+export interface ConcurrencyLimits {
+  /** Requests that run, without those that wait for a lease. */
+  readonly requests: ConcurrencyLimit;
+  /** Requests that wait for a lease. */
+  readonly waits: ConcurrencyLimit;
+  /** Objects that are being written. */
+  readonly uploads: ConcurrencyLimit;
+  /** Work on records: a document is parsed, and the database is asked. Further work waits. */
+  readonly database: FairQueue;
+}
 
 /** The services and settings that every route may use. */
 export interface Services {

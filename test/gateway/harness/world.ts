@@ -118,6 +118,7 @@ export class GatewayWorld implements AsyncDisposable {
     const app = createGateway({
       lock: redlock,
       maxTtlMs: 60_000,
+      databaseConnectionsMax: 20,
       objects,
       records,
       onRequest: (request) => ended.push(request),

@@ -51,14 +51,16 @@ export function ratchetRoutes(services: Services): readonly Route[] {
 }
 
 function highest(
-  { objects, records }: Services,
-  { signal }: Exchange,
+  { objects, records, concurrency }: Services,
+  exchange: Exchange,
   kind: string,
   resource: string,
 ): Promise<bigint> {
-  if (kind === 's3' && objects) return objects.highest(resource, { signal });
-  if (kind === 'postgres' && records) return records.highest(resource);
-  if (kind === 'records' && records) return highestOfRecord(records, resource);
+  if (kind === 's3' && objects) return objects.highest(resource, { signal: exchange.signal });
+  if (kind === 'postgres' && records)
+    return concurrency.database.using(exchange, () => records.highest(resource));
+  if (kind === 'records' && records)
+    return concurrency.database.using(exchange, async () => highestOfRecord(records, resource));
   throw new Problem('not-found', `there are ratchets of s3, records and postgres kind=${kind}`);
 }
 

@@ -1,7 +1,7 @@
 import type { CurrentRecord, Json } from '@fenced/store/postgres';
 import * as z from 'zod';
 import type { Answer } from '../answer.js';
-import { jsonOf } from '../bodies.js';
+import { jsonBytesOf, parsedAs } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route } from '../exchange.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
@@ -44,10 +44,13 @@ async function putRecord(services: RecordServices, exchange: Exchange): Promise<
   const { collection, id, key } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
   const expected = expectedVersion(exchange.message);
-  const body = await jsonOf(exchange, services, DOCUMENT);
-  const outcome = await settled(exchange, 'records', key, (call) =>
-    collection.put(id, body, { token, ...(expected !== undefined && { expected }), ...call }),
-  );
+  const bytes = await jsonBytesOf(exchange, services);
+  const outcome = await services.concurrency.database.using(exchange, async () => {
+    const body = parsedAs(DOCUMENT, bytes);
+    return settled(exchange, 'records', key, (call) =>
+      collection.put(id, body, { token, ...(expected !== undefined && { expected }), ...call }),
+    );
+  });
   return answerWrite('records', key, outcome, { ETag: etagOf(outcome.version) });
 }
 
@@ -55,8 +58,10 @@ async function deleteRecord(services: RecordServices, exchange: Exchange): Promi
   const { collection, id, key } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
   const expected = expectedVersion(exchange.message);
-  const outcome = await settled(exchange, 'records', key, (call) =>
-    collection.delete(id, { token, ...(expected !== undefined && { expected }), ...call }),
+  const outcome = await services.concurrency.database.using(exchange, () =>
+    settled(exchange, 'records', key, (call) =>
+      collection.delete(id, { token, ...(expected !== undefined && { expected }), ...call }),
+    ),
   );
   return answerWrite('records', key, outcome);
 }
@@ -65,7 +70,9 @@ async function claimRecord(services: RecordServices, exchange: Exchange): Promis
   const { signal } = exchange;
   const { collection, id } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
-  await settledClaim(exchange, () => collection.claim(id, { token, signal }));
+  await services.concurrency.database.using(exchange, () =>
+    settledClaim(exchange, () => collection.claim(id, { token, signal })),
+  );
   return answerClaim(token);
 }
 
@@ -74,14 +81,19 @@ async function claimAndGetRecord(services: RecordServices, exchange: Exchange): 
   const { collection, id, key } = recordIn(exchange, services);
   checkAllowed(caller, 'read', resource);
   const token = presentedToken(exchange, services);
-  const current = await settledClaim(exchange, () => collection.claimAndGet(id, { token, signal }));
+  const current = await services.concurrency.database.using(exchange, () =>
+    settledClaim(exchange, () => collection.claimAndGet(id, { token, signal })),
+  );
   return found(exchange, key, current);
 }
 
 async function getRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   refuseToken(exchange);
-  return found(exchange, key, await collection.get(id, { signal: exchange.signal }));
+  const current = await services.concurrency.database.using(exchange, () =>
+    collection.get(id, { signal: exchange.signal }),
+  );
+  return found(exchange, key, current);
 }
 
 function found({ message }: Exchange, key: string, current: CurrentRecord | null): Answer {

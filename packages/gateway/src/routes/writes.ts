@@ -1,7 +1,7 @@
 import type { Settlement } from '@fenced/store';
 import * as z from 'zod';
 import { jsonAnswer } from '../answer.js';
-import type { Route } from '../exchange.js';
+import type { Exchange, Route } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
@@ -38,9 +38,9 @@ export function writeRoutes(services: Services): readonly Route[] {
           ...problems([...OF_STORE, 'conflict', 'unsafe-store', 'not-found']),
         },
       },
-      handle: async ({ names, signal }) => {
-        const { writeId = '' } = names;
-        const outcome = await outcomeOf(services, parseWriteName(writeId), signal);
+      handle: async (exchange) => {
+        const { writeId = '' } = exchange.names;
+        const outcome = await outcomeOf(services, exchange, parseWriteName(writeId));
         return jsonAnswer(200, { writeId, outcome });
       },
     },
@@ -48,14 +48,17 @@ export function writeRoutes(services: Services): readonly Route[] {
 }
 
 async function outcomeOf(
-  { objects, records }: Services,
+  { objects, records, concurrency }: Services,
+  exchange: Exchange,
   { kind, id, key }: NamedWrite,
-  signal: AbortSignal,
 ): Promise<Settlement> {
+  const { signal } = exchange;
   if (kind === 'objects' && objects) return objects.settle(id, { key, signal });
   if (kind === 'records' && records) {
     const [collection = '', name = ''] = key.split('/');
-    return records.records(collection).settle(name, id, { signal });
+    return concurrency.database.using(exchange, () =>
+      records.records(collection).settle(name, id, { signal }),
+    );
   }
   throw new Problem('not-found', `this gateway has no store for ${kind}`);
 }
