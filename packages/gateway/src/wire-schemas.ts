@@ -31,7 +31,7 @@ export const WRITE_ID = z.string().regex(WRITE_NAME).meta({
   description: 'Names one write for ever. /v1/writes reports its outcome.',
 });
 
-export const MILLISECONDS = z.int().min(0);
+const MILLISECONDS = z.int().min(0);
 
 /** The shortest lease that a lock service grants. */
 const TTL_MIN_MS = 10;
