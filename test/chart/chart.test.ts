@@ -68,9 +68,29 @@ test('the gateway runs with the rendered configuration, and answers the probes',
   expect((await fetch(`${gateway.url}/metrics`)).status).toBe(404);
 });
 
+test.each([
+  [{}, '5000', 25],
+  [{ drainDelayMs: 0 }, '0', 20],
+  [{ drainDelayMs: 20_000, graceMs: 45_500 }, '20000', 76],
+])(
+  'with the limits %j, a pod that ends is served for a while, and has time',
+  async (limits, delay, seconds) => {
+    const config = { redis: { nodes: [] }, limits };
+    const objects = await rendered({ image: IMAGE, secretName: 'fenced', config });
+    const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
+    const { template } = Object(deployment).spec as Deployment;
+    const { containers, terminationGracePeriodSeconds } = template.spec;
+    const [given] = containers[0]?.env.filter(({ name }) => name.endsWith('DRAIN_DELAY_MS')) ?? [];
+    expect([given?.value, terminationGracePeriodSeconds]).toEqual([delay, seconds]);
+    expect(template.metadata.annotations['checksum/secret']).toMatch(/^[0-9a-f]{64}$/);
+  },
+);
+
 interface Deployment {
   readonly template: {
+    readonly metadata: { readonly annotations: Readonly<Record<string, string>> };
     readonly spec: {
+      readonly terminationGracePeriodSeconds: number;
       readonly containers: readonly {
         readonly env: readonly { readonly name: string; readonly value: string }[];
         readonly livenessProbe: Probe;

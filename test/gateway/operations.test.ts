@@ -175,7 +175,7 @@ test('a gateway is not ready while demoted masters leave no majority, and serves
 
 test('all requests of an address without credentials count together, and probes are answered beyond the rate', async () => {
   const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
-  await using front = await world.open({ rate: rateOf(5), metrics, credentials: UNKNOWN });
+  await using front = await world.open({ rate: rateOf(4), metrics, credentials: UNKNOWN });
   const statusOf = async (path: string) => (await fetch(front.url + path)).status;
   expect(await statusOf('/metrics')).toBe(200);
   expect(await statusOf('/openapi.json')).toBe(200);

@@ -134,6 +134,44 @@ test('SIGTERM: readiness fails at once, requests finish, waits for leases end, a
   expect(await (await fetch(`${other.url}/v1/objects/${inPath(name)}`)).text()).toBe('abcdef');
 });
 
+test('SIGTERM: a load balancer that has not noticed yet loses no request within the delay', async () => {
+  const statusOf = async (url: string, method: string, path: string, body?: object) => {
+    // Each request has a connection of its own, as after a change of the balancer's targets.
+    const sent = request(url + path, {
+      agent: false,
+      method,
+      headers: { 'Content-Type': 'application/json', 'Fencing-Token': '9' },
+    });
+    sent.end(body && JSON.stringify(body));
+    const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
+    const [response] = await answered.catch((error: NodeJS.ErrnoException) => [error] as const);
+    if (response instanceof Error) return response.code;
+    response.resume();
+    return `${response.statusCode} ${response.headers.connection}`;
+  };
+  /** The outcomes of requests that the balancer still sends to the gateway that ends. */
+  const rollout = async (drainDelayMs: number): Promise<readonly (string | undefined)[]> => {
+    await using own = new AsyncDisposableStack();
+    const limits = { drainDelayMs, graceMs: 3_000 };
+    const gateway = await startGateway(await configFile(world, own, world.addresses, limits));
+    own.use(gateway.process);
+    const ended = gateway.process.kill('SIGTERM');
+    await until(() => gateway.log.some(({ msg }) => msg === 'shutting down'));
+    const kept = ['PUT', '/v1/records/rollout/1', { of: 'the gateway that ends' }] as const;
+    const leases = `/v1/leases/${inPath(world.newName())}`;
+    const outcomes = [
+      await statusOf(gateway.url, ...kept),
+      await statusOf(gateway.url, 'POST', leases, { ttlMs: 100 }),
+      await statusOf(gateway.url, 'POST', leases, { ttlMs: 100, waitMs: 1_000 }),
+    ];
+    const isReady = (await fetch(`${other.url}/readyz`)).ok;
+    expect([isReady, (await ended).code]).toEqual([true, 0]);
+    return outcomes;
+  };
+  expect(await rollout(3_000)).toEqual(['200 close', '201 close', '201 close']);
+  expect(new Set(await rollout(0))).toEqual(new Set(['ECONNREFUSED']));
+});
+
 test('SIGTERM: an upload that takes longer than the grace time is refused, with the reason', async () => {
   await using own = new AsyncDisposableStack();
   const gateway = await startGateway(

@@ -1,5 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import { createMetrics } from '@fenced/gateway/metrics';
+import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { GatewayWorld, problemOf, until } from './harness/world.js';
 
@@ -216,4 +217,34 @@ test('an address has its configured connections, and a trusted proxy all of them
   const proxy = await connections(behind.url, '127.0.0.2', 10);
   expect(proxy).toHaveLength(8);
   for (const socket of proxy) socket.destroy();
+});
+
+test('while all work of one key stands still in the database, another key is served', async () => {
+  const metrics = createMetrics();
+  await using front = await world.open({ credentials, metrics });
+  const path = '/v1/records/stuck/1';
+  const put = () =>
+    ask(front.url, 'flood', path, { method: 'PUT', body: '1', headers: { 'Fencing-Token': '1' } });
+  expect((await put()).status).toBe(200);
+  const admin = new pg.Client({ connectionString: world.postgres.url });
+  await admin.connect();
+  try {
+    await admin.query("BEGIN; SELECT FROM fenced.record WHERE collection = 'stuck' FOR UPDATE");
+    let ended = 0;
+    const stuck = Array.from({ length: 30 }, () => put().finally(() => ended++));
+    // One key has all connections, or its whole share of them.
+    const busy = () => front.pool.totalCount - front.pool.idleCount;
+    await until(async () => {
+      const { 'requests in_use': running, 'database in_use': places = 20 } = await gauges(
+        front.url,
+      );
+      return running === 30 && busy() === places && places >= 10;
+    });
+    const read = await ask(front.url, 'other', '/v1/records/free/1');
+    expect([read.status, ended]).toEqual([404, 0]);
+    await admin.query('COMMIT');
+    expect(new Set((await Promise.all(stuck)).map(({ status }) => status))).toEqual(new Set([200]));
+  } finally {
+    await admin.end();
+  }
 });

@@ -65,10 +65,12 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const secrets = new GatewaySecrets(config);
   const common = {
     lock,
+    maxTtlMs: config.redis.maxTtlMs,
     metrics,
     drain,
     ...(objects && { objects }),
     ...(records && { records }),
+    ...(config.records && { databaseConnectionsMax: config.records.connectionsMax }),
     onRequest: (ended: EndedRequest) => {
       metrics.observe(ended);
       log.request(ended);

@@ -1,10 +1,14 @@
 import { setImmediate } from 'node:timers';
 import type { Json } from '@fenced/store/postgres';
-import type { Request } from 'express';
 import * as z from 'zod';
 import type { Exchange } from './exchange.js';
+import type { Message } from './message.js';
 import { Problem } from './problem.js';
 import type { Services } from './services.js';
+
+/** Found in each document with a number that a double may not hold, and in some others. */
+const LONG_NUMBER = /[0-9]{16}|[0-9][eE]/;
+const JSON_TYPE = /^application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i;
 
 type PaceServices = Pick<Services, 'limits' | 'runtime'>;
 
@@ -56,15 +60,11 @@ class Pace {
  * @throws {Problem} `body-too-large`, as soon as that is known; `request-timeout`
  */
 export async function* bytesOf(
-  { request, deadline }: Exchange,
+  { message, deadline }: Exchange,
   bytesMax: number,
   services: PaceServices,
 ): AsyncGenerator<Uint8Array> {
-  // RFC 9110, 10.1.1: a client of HTTP/1.0 would take 100 (Continue) for the answer.
-  if (request.get('expect') !== undefined && request.httpVersion !== '1.0')
-    request.res?.writeContinue();
-  // By default, an iterator that ends early destroys the connection, and the answer with it.
-  const pieces = request.iterator({ destroyOnReturn: false });
+  const pieces = message.open();
   const pace = new Pace(services);
   let bytes = 0;
   try {
@@ -72,7 +72,7 @@ export async function* bytesOf(
       deadline.stop();
       // `Promise.race` with one promise for the whole body would keep every piece in memory until
       // that promise settles.
-      const next = await new Promise<IteratorResult<Buffer>>((resolve, reject) => {
+      const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
         const end = pace.begin(() =>
           reject(new Problem('request-timeout', 'the body came too slowly')),
         );
@@ -112,7 +112,7 @@ export async function* paced(
 }
 
 /** Checks a body's headers. @throws {Problem} `unsupported-media-type`, `body-too-large` */
-export function checkBody(request: Request, bytesMax: number): void {
+export function checkBody(request: Message, bytesMax: number): void {
   const encoding = request.get('content-encoding') ?? 'identity';
   if (encoding.toLowerCase() !== 'identity')
     throw new Problem('unsupported-media-type', 'send bodies without a Content-Encoding');
@@ -120,7 +120,7 @@ export function checkBody(request: Request, bytesMax: number): void {
 }
 
 /** The length that the client declared; undefined if it sends chunks. */
-export function declaredBytes(request: Request): number | undefined {
+export function declaredBytes(request: Message): number | undefined {
   const length = request.get('content-length');
   if (length !== undefined) return Number(length);
   return request.get('transfer-encoding') === undefined ? 0 : undefined;
@@ -129,19 +129,28 @@ export function declaredBytes(request: Request): number | undefined {
 /**
  * A body of JSON that fits the schema.
  *
- * @throws {Problem} `unsupported-media-type`, `body-too-large`, `invalid-request`
+ * @throws {Problem} as {@link jsonBytesOf} and {@link parsedAs}
  */
 export async function jsonOf<Value>(
   exchange: Exchange,
   services: PaceServices,
   schema: z.ZodType<Value>,
 ): Promise<Value> {
-  const { request } = exchange;
+  return parsedAs(schema, await jsonBytesOf(exchange, services));
+}
+
+/** The bytes of a JSON body. @throws {Problem} `unsupported-media-type`, `body-too-large` */
+export async function jsonBytesOf(exchange: Exchange, services: PaceServices): Promise<Uint8Array> {
+  const { message } = exchange;
   const { recordBytesMax } = services.limits;
-  checkBody(request, recordBytesMax);
-  if (!request.is(['application/json', 'application/*+json']))
+  checkBody(message, recordBytesMax);
+  if (!JSON_TYPE.test(message.get('content-type') ?? ''))
     throw new Problem('unsupported-media-type', 'send JSON, with Content-Type: application/json');
-  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, recordBytesMax, services)));
+  return Buffer.concat(await Array.fromAsync(bytesOf(exchange, recordBytesMax, services)));
+}
+
+/** @throws {Problem} `invalid-request` */
+export function parsedAs<Value>(schema: z.ZodType<Value>, bytes: Uint8Array): Value {
   const { data, error } = schema.safeParse(parsed(bytes));
   if (error === undefined) return data as Value;
   const complaints = error.issues.map(({ path, message }) =>
@@ -152,24 +161,36 @@ export async function jsonOf<Value>(
 
 function parsed(bytes: Uint8Array): Json {
   try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-    return JSON.parse(text, exactNumber as Parameters<typeof JSON.parse>[1]);
+    // Without `ignoreBOM`, a leading U+FEFF would silently be left out.
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    if (text.startsWith('\ufeff'))
+      throw new Problem('invalid-request', 'send the JSON without a byte order mark (U+FEFF)');
+    // A reviver takes several times as long as the parser. Most documents have no such number.
+    if (!LONG_NUMBER.test(text)) return JSON.parse(text) as Json;
+    return JSON.parse(text, kept as Parameters<typeof JSON.parse>[1]);
   } catch (error) {
     if (error instanceof Problem) throw error;
     throw new Problem('invalid-request', `the body is not JSON: ${(error as Error).message}`);
   }
 }
 
-/** A reviver that refuses a number which a double cannot hold. */
-function exactNumber(_: string, value: Json, { source = '' }: { source?: string }): Json {
-  if (typeof value !== 'number') return value;
-  const isKept =
-    !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
-  if (Number.isFinite(value) && isKept) return value;
+/**
+ * A reviver that refuses a number which would not come back as it was sent. Fractions are rounded
+ * to the nearest double, as RFC 8259 advises.
+ */
+function kept(_: string, value: Json, { source = '' }: { source?: string }): Json {
+  if (typeof value !== 'number' || isKept(value, source)) return value;
   throw new Problem(
     'invalid-request',
-    `a number has too many digits: send it as a string number=${source.slice(0, 40)}`,
+    `a number does not fit into a double: send it as a string number=${source.slice(0, 40)}`,
   );
+}
+
+function isKept(value: number, source: string): boolean {
+  if (!Number.isFinite(value)) return false;
+  // A number that is no zero may not become one.
+  if (value === 0) return !/^[^eE]*[1-9]/.test(source);
+  return !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
 }
 
 function tooLarge(bytesMax: number): Problem {

@@ -34,6 +34,17 @@ export class ConcurrencyLimit {
     return { name: this.#name, limit: this.#limit, inUse: this.#inUse };
   }
 
+  /** The number of places that a caller has. */
+  ownOf(caller: string | null): number {
+    return this.#byCaller.get(caller) ?? 0;
+  }
+
+  /** True if `enter` would succeed. */
+  hasRoom(caller: string): boolean {
+    const free = this.#limit - this.#inUse;
+    return free > 0 && this.ownOf(caller) < (this.#ownMax ?? free);
+  }
+
   /**
    * Takes a place.
    *
@@ -43,7 +54,7 @@ export class ConcurrencyLimit {
    *   share
    */
   enter(caller: string | null): () => void {
-    const own = this.#byCaller.get(caller) ?? 0;
+    const own = this.ownOf(caller);
     const free = this.#limit - this.#inUse;
     const retry = { retryAfterMs: RETRY_AFTER_MS };
     if (free <= 0)
@@ -63,19 +74,9 @@ export class ConcurrencyLimit {
   }
 
   #add(caller: string | null, change: 1 | -1): void {
-    const own = (this.#byCaller.get(caller) ?? 0) + change;
+    const own = this.ownOf(caller) + change;
     this.#inUse += change;
     if (own === 0) this.#byCaller.delete(caller);
     else this.#byCaller.set(caller, own);
   }
-}
-
-/** The gateway's limits on concurrent work. */
-export interface ConcurrencyLimits {
-  /** Requests that run, without those that wait for a lease. */
-  readonly requests: ConcurrencyLimit;
-  /** Requests that wait for a lease. */
-  readonly waits: ConcurrencyLimit;
-  /** Objects that are being written. */
-  readonly uploads: ConcurrencyLimit;
 }

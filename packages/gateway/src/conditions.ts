@@ -1,12 +1,13 @@
 import type { ByteRange } from '@fenced/store/s3';
-import type { Request } from 'express';
+import type { Message } from './message.js';
 import { Problem } from './problem.js';
 
 /**
  * The conditions of HTTP (RFC 9110, sections 13 and 14). Versions are opaque, strong entity tags.
  */
 
-const TAG = /^"([\x21\x23-\x7e]+)"$/;
+/** One strong entity tag. */
+export const TAG_PATTERN: RegExp = /^"([\x21\x23-\x7e]+)"$/;
 
 export function etagOf(version: string | bigint): string {
   return `"${version}"`;
@@ -18,7 +19,7 @@ export function etagOf(version: string | bigint): string {
  *
  * @throws {Problem} `invalid-request` for forms that no store could check in one step
  */
-export function expectedVersion(request: Request): string | null | undefined {
+export function expectedVersion(request: Message): string | null | undefined {
   const ifMatch = request.get('if-match');
   const ifNoneMatch = request.get('if-none-match');
   if (ifMatch !== undefined && ifNoneMatch !== undefined)
@@ -28,7 +29,7 @@ export function expectedVersion(request: Request): string | null | undefined {
     throw new Problem('invalid-request', 'If-None-Match of a write must be *');
   }
   if (ifMatch === undefined) return undefined;
-  const version = TAG.exec(ifMatch.trim())?.[1];
+  const version = TAG_PATTERN.exec(ifMatch.trim())?.[1];
   if (version !== undefined) return version;
   throw new Problem('invalid-request', 'If-Match of a write must be one strong entity tag');
 }
@@ -39,7 +40,7 @@ export function expectedVersion(request: Request): string | null | undefined {
  *
  * @throws {Problem} `precondition-failed` if `If-Match` names other versions only
  */
-export function isNotModified(request: Request, etag: string): boolean {
+export function isNotModified(request: Message, etag: string): boolean {
   if (request.method === 'POST') return false;
   const ifMatch = request.get('if-match');
   if (ifMatch !== undefined && ifMatch.trim() !== '*' && !listed(ifMatch).includes(etag))
@@ -65,7 +66,7 @@ function listed(tags: string): readonly string[] {
  * @throws {Problem} `range-not-satisfiable`
  */
 export function rangeOf(
-  request: Request,
+  request: Message,
   etag: string,
   bodyBytes: number,
 ): Required<ByteRange> | null {

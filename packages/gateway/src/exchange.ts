@@ -1,13 +1,9 @@
-import type { Request, Response } from 'express';
 import type { ZodOpenApiOperationObject } from 'zod-openapi';
+import type { Answer } from './answer.js';
 import type { Caller, Verb } from './credentials.js';
 import type { Deadline } from './deadline.js';
+import type { Message } from './message.js';
 import { Problem } from './problem.js';
-
-/**
- * Header of the requests that this gateway sends to itself. Its value is a name that is valid once.
- */
-export const OWN_REQUEST = 'fenced-own-request';
 
 /** One method of a path: its description for the OpenAPI document, and its handler. */
 export interface Route {
@@ -17,15 +13,15 @@ export interface Route {
   /**
    * The right that the caller needs. `any`: credentials, and no right. `leases`: `lease` for each
    * resource that the body names, which the handler checks. `public` and `probe` need no
-   * credentials. Beyond the rate of its address, a `public` request is refused. A `probe` is
-   * answered after a delay instead: the platform's probes may come from the same address as a
-   * flood, such as a proxy's.
+   * credentials. Beyond the rate of its address, a `public` request is refused. A `probe`
+   * has a rate of its own, and is answered after a delay instead. The platform's probes may come
+   * from the same address as a flood, such as a proxy's.
    */
   readonly verb: Verb | 'any' | 'leases' | 'public' | 'probe';
   /** The resource that the right is for: `objects/a/b`. */
   resource(names: Names): string;
   readonly operation: ZodOpenApiOperationObject;
-  handle(exchange: Exchange): Promise<void>;
+  handle(exchange: Exchange): Promise<Answer>;
 }
 
 type Method = 'get' | 'head' | 'put' | 'post' | 'patch' | 'delete';
@@ -33,10 +29,9 @@ type Method = 'get' | 'head' | 'put' | 'post' | 'patch' | 'delete';
 /** The names in a path, decoded. Segments of a wildcard are joined by slashes. */
 export type Names = Readonly<Record<string, string>>;
 
-/** One request that the gate let in, and its response. */
+/** One request that the gate let in. */
 export interface Exchange {
-  readonly request: Request;
-  readonly response: Response;
+  readonly message: Message;
   readonly caller: Caller;
   readonly names: Names;
   /** The resource of the route: `objects/a/b`, `records/invoices/42`. */
@@ -49,6 +44,18 @@ export interface Exchange {
    * another limit.
    */
   readonly leave: () => void;
+  /** Cuts the answer off, because its client reads it too slowly. */
+  readonly cutOff: () => void;
+  /** The connection is not idle, although nothing is sent. */
+  readonly stay: () => void;
+  /**
+   * Runs another route of this gateway for the same caller, with the rights, limits, log and
+   * metrics of a request over HTTP. The rate has counted this request already.
+   *
+   * @param read takes the answer
+   * @throws what the handler throws
+   */
+  ask<Result>(own: OwnCall, read: (answer: Answer) => Promise<Result>): Promise<Result>;
   /**
    * The write that may have reached the store, as `/v1/writes` names it. Null for a claim of a
    * record, which has no name. Undefined as long as certainly nothing was written.
@@ -56,8 +63,14 @@ export interface Exchange {
   writeId?: string | null;
   /** For the log, the resources that the body names, in place of `resource`. */
   named?: string;
-  /** The failure for log and metrics, if the handler answered it without a problem document. */
-  failure?: { readonly outcome: string; readonly error: unknown };
+}
+
+/** A request of this process to one of its routes. */
+export interface OwnCall {
+  readonly route: Route;
+  readonly names: Names;
+  readonly message: Message;
+  readonly signal: AbortSignal;
 }
 
 /** @throws {Problem} `forbidden` */
@@ -66,14 +79,4 @@ export function checkAllowed(caller: Caller, verb: Verb, resource: string): void
     throw new Problem('forbidden', `these credentials do not have the right to ${verb} here`, {
       members: { verb, resource },
     });
-}
-
-/** Sends JSON that no cache may keep, with the status that was set. */
-export function reply(response: Response, body: Readonly<Record<string, unknown>>): void {
-  const bytes = Buffer.from(JSON.stringify(body));
-  response.setHeader('Cache-Control', 'no-store');
-  // Express's own method would add a charset, which `application/json` does not have.
-  response.setHeader('Content-Type', 'application/json');
-  response.setHeader('Content-Length', bytes.length);
-  response.end(bytes);
 }

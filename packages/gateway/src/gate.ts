@@ -1,48 +1,18 @@
 import { canonicalTarget } from '@fenced/client/protocol/path';
 import type { NextFunction, Request, Response } from 'express';
+import { type Answer, writeAnswer } from './answer.js';
 import { refusePages } from './browsers.js';
+import { type Call, Calls, tokenIn, writeIdOf } from './calls.js';
 import type { Caller, Credentials } from './credentials.js';
-import { Deadline } from './deadline.js';
-import { checkAllowed, type Exchange, OWN_REQUEST, type Route } from './exchange.js';
+import { CLIENT_GONE, type EndedRequest } from './ended-request.js';
+import type { Exchange, Route } from './exchange.js';
 import { checkFraming, checkHeaders } from './framing.js';
+import { messageOf } from './message.js';
 import { nameOfPath } from './openapi.js';
 import { Problem, writeProblem } from './problem.js';
 import { problemOf } from './problem-of.js';
 import { addressName, type RateLimit } from './rate-limit.js';
 import type { Services } from './services.js';
-import { outcomeUnknown } from './write-id.js';
-
-/** The facts about a request that has ended, for log and metrics. */
-export interface EndedRequest {
-  readonly id: string;
-  readonly method: string;
-  /**
-   * The path in its canonical encoding, without the query. A malformed path is as the client sent
-   * it.
-   */
-  readonly path: string;
-  readonly address: string | null;
-  /** As the OpenAPI document names it, `/v1/objects/{key}`; null without a route. */
-  readonly route: string | null;
-  /**
-   * The resource for which the caller needed a right. For a lease set: all resources,
-   * percent-encoded, with commas between.
-   */
-  readonly resource: string | null;
-  readonly caller: string | null;
-  /** 499 if the client closed its connection before the end of the answer. */
-  readonly status: number;
-  /** `ok`, the code of a problem, `not-ready`, or `client-gone` with status 499. */
-  readonly outcome: string;
-  /** The token that was issued, presented or found, without its signature. */
-  readonly token: bigint | null;
-  /** The write that was sent to the store, as `/v1/writes` names it. */
-  readonly writeId: string | null;
-  readonly durationMs: number;
-  readonly traceparent: string | null;
-  /** The cause of a failure. */
-  readonly error: unknown;
-}
 
 /** Limits of requests per second. */
 export interface Rates {
@@ -60,7 +30,7 @@ export interface GateOptions {
   readonly onRequest?: (ended: EndedRequest) => void;
 }
 
-type GateServices = Pick<Services, 'limits' | 'concurrency' | 'runtime' | 'drain' | 'ownRequests'>;
+type GateServices = Pick<Services, 'limits' | 'concurrency' | 'runtime' | 'drain'>;
 
 /** The state of a request, from its first check to its end. */
 interface Progress {
@@ -74,17 +44,15 @@ interface Progress {
   caller: string | null;
   /** Set when the route's handler begins. */
   exchange: Exchange | null;
+  failure: Answer['failure'];
   error: unknown;
 }
 
-/** The status that nginx logs for a client that closed its connection. It is never sent. */
-const CLIENT_GONE = 499;
 /**
  * Time for which a client may go on sending after an early answer. The gateway throws these bytes
  * away.
  */
 const LINGER_MS = 5_000;
-const RETRY_AFTER_MS = 1_000;
 /** The caller of a gateway without credentials. */
 const ANYBODY: Caller = { name: 'anybody', may: () => true };
 /** Headers that stay set when a problem document replaces the answer. */
@@ -97,18 +65,14 @@ export class Gate {
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
-  /** One function for each running request: ends it, as its deadline would. */
-  readonly #running = new Set<() => void>();
+  readonly #calls: Calls;
 
   constructor(options: GateOptions, services: GateServices) {
     this.#options = options;
     this.#services = services;
-    const { begun, graceOver } = services.drain;
-    begun.signal.addEventListener('abort', () => {
+    this.#calls = new Calls(services, (ended) => options.onRequest?.(ended));
+    services.drain.begun.signal.addEventListener('abort', () => {
       for (const response of this.#open) closeBehind(response);
-    });
-    graceOver.signal.addEventListener('abort', () => {
-      for (const end of this.#running) end();
     });
   }
 
@@ -127,6 +91,7 @@ export class Gate {
       resource: null,
       caller: null,
       exchange: null,
+      failure: undefined,
       error: undefined,
     };
     this.#progress.set(request, progress);
@@ -152,60 +117,44 @@ export class Gate {
     const { verb } = route;
     progress.route = route.path;
     const names = namesOf(request.params);
-    const resource = route.resource(names);
-    const about = { request, response, names, resource };
     if (verb === 'public' || verb === 'probe') {
-      const refusal = await this.#countForAddress(request, response);
+      const refusal = await this.#countForAddress(request, response, verb);
       if (verb === 'public' && refusal) throw refusal;
-      return this.#run(progress, route, { ...about, caller: ANYBODY, leave: () => undefined });
+      const free = { caller: ANYBODY, names, resource: route.path, leave: () => undefined };
+      return this.#run(progress, { route, ...free }, request, response);
     }
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
+    // Only now, because the resource can be malformed. Strangers do not learn that.
+    const resource = route.resource(names);
     progress.resource = resource;
-    if (verb !== 'any' && verb !== 'leases') checkAllowed(caller, verb, resource);
-    const leave = this.#services.concurrency.requests.enter(caller.name);
-    await this.#run(progress, route, { ...about, caller, leave });
+    const leave = this.#calls.enter(caller, route, resource);
+    await this.#run(progress, { route, caller, names, resource, leave }, request, response);
   }
 
-  /**
-   * Runs a route until its deadline. If its handler is late, the answer reports what is known of
-   * the write.
-   */
   async #run(
     progress: Progress,
-    { verb, handle }: Route,
-    given: Omit<Exchange, 'signal' | 'deadline'>,
+    call: Pick<Call, 'route' | 'caller' | 'names' | 'resource' | 'leave'>,
+    request: Request,
+    response: Response,
   ): Promise<void> {
-    const { limits, runtime } = this.#services;
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const end = (): void => {
-      if (given.response.headersSent) return;
-      const problem = this.#lateProblem(verb, exchange.writeId);
-      reject(problem);
-      progress.gone.abort(problem);
+    const wire = {
+      hasBegun: () => response.headersSent,
+      cutOff: () => void response.destroy(),
+      stay: () => void response.socket?.setTimeout(response.socket.timeout ?? 0),
     };
-    const deadline = new Deadline(limits.storeTimeoutMs, runtime, end);
-    const exchange: Exchange = { ...given, signal: progress.gone.signal, deadline };
-    progress.exchange = exchange;
-    this.#running.add(end);
-    try {
-      // After the deadline, the client has its answer. The handler goes on, and counts against the
-      // limit of requests until it ends.
-      await Promise.race([handle(exchange).finally(exchange.leave), late]);
-    } finally {
-      deadline.stop();
-      this.#running.delete(end);
-    }
-  }
-
-  #lateProblem(verb: Route['verb'], writeId: Exchange['writeId']): Problem {
-    if (writeId !== undefined) return outcomeUnknown(writeId);
-    if (this.#services.drain.graceOver.signal.aborted)
-      return new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 });
-    const retry = { retryAfterMs: RETRY_AFTER_MS };
-    return verb === 'lease' || verb === 'leases'
-      ? new Problem('no-quorum', 'the lock nodes did not answer in time', retry)
-      : new Problem('unavailable', 'the store did not answer in time', retry);
+    const { gone } = progress;
+    const origin = originOf(request);
+    await this.#calls.run(
+      { ...call, message: messageOf(request), gone, origin, wire },
+      (exchange) => {
+        progress.exchange = exchange;
+      },
+      (answer) => {
+        progress.failure = answer.failure;
+        return writeAnswer(response, answer);
+      },
+    );
   }
 
   /**
@@ -244,9 +193,6 @@ export class Gate {
         'send Authorization: Bearer KEY, with a key that this gateway knows',
       );
     this.#progressOf(request).isCounted = true;
-    // A request of the gateway to itself: the rate has counted the MCP request that caused it. Its
-    // name is valid once, so no caller can reuse it.
-    if (this.#services.ownRequests.delete(request.get(OWN_REQUEST) ?? '')) return caller;
     const taken = rate?.perKey.take(caller.name) ?? { ok: true };
     if (!taken.ok) throw tooMany(taken);
     return caller;
@@ -255,13 +201,20 @@ export class Gate {
   /**
    * Counts a request without valid credentials for its address. Beyond the rate, the answer is
    * delayed until the rate allows another request. The answer closes the connection, so the
-   * pipelined requests behind it never begin.
+   * pipelined requests behind it never begin. Probes have an allowance of their own, so only a
+   * flood of probes can hold them up.
    *
    * @returns the refusal if the request exceeds the rate, else null
    */
-  async #countForAddress(request: Request, response: Response): Promise<Problem | null> {
+  async #countForAddress(
+    request: Request,
+    response: Response,
+    verb?: Route['verb'],
+  ): Promise<Problem | null> {
     this.#progressOf(request).isCounted = true;
-    const taken = this.#options.rate?.perAddress.take(addressName(request.ip ?? ''));
+    const address = addressName(request.ip ?? '');
+    const name = verb === 'probe' ? `probes of ${address}` : address;
+    const taken = this.#options.rate?.perAddress.take(name);
     if (taken === undefined || taken.ok) return null;
     closeBehind(response);
     await new Promise<void>((resolve) => this.#services.runtime.after(taken.retryAfterMs, resolve));
@@ -279,13 +232,11 @@ export class Gate {
     const isWhole = response.writableFinished;
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
     else if (!request.complete) this.#linger(request, () => undefined);
-    const { id, startedMs, route, caller, exchange } = progress;
-    const { failure, writeId: sent } = exchange ?? {};
+    const { id, startedMs, route, caller, exchange, failure } = progress;
     const problem = progress.error === undefined ? undefined : problemOf(progress.error);
-    const named = response.getHeader('fencing-write-id') ?? problem?.members.writeId ?? sent;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
-    const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
+      ...originOf(request),
       id,
       caller,
       method: request.method,
@@ -293,13 +244,11 @@ export class Gate {
       error: failure?.error ?? progress.error,
       route: route && nameOfPath(route),
       path: request.url.split('?', 1)[0] ?? '',
-      address: request.ip ?? null,
       status: isWhole ? response.statusCode : CLIENT_GONE,
       outcome: isWhole ? (failure?.outcome ?? problem?.code ?? 'ok') : 'client-gone',
-      token: digits === undefined ? null : BigInt(digits),
-      writeId: typeof named === 'string' ? named : null,
+      token: tokenIn(token),
+      writeId: writeIdOf(response.getHeader('fencing-write-id'), problem, exchange),
       durationMs: this.#services.runtime.nowMs() - startedMs,
-      traceparent: request.get('traceparent') ?? null,
     });
   }
 
@@ -318,6 +267,10 @@ export class Gate {
 /** Closes the connection after the response, unless the response has begun. */
 function closeBehind(response: Response): void {
   if (!response.headersSent) response.setHeader('Connection', 'close');
+}
+
+function originOf(request: Request): Call['origin'] {
+  return { address: request.ip ?? null, traceparent: request.get('traceparent') ?? null };
 }
 
 function tooMany({ retryAfterMs }: { readonly retryAfterMs: number }): Problem {

@@ -1,13 +1,15 @@
 import './node-version.js';
 import { parseToken } from '@fenced/store';
-import { checkObject } from '@fenced/store/internal';
+import { checkObject, checkWholeNumber } from '@fenced/store/internal';
 import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import { type Binding, bindLeases } from './bindings.js';
-import { ConcurrencyLimit, type ConcurrencyLimits, type LimitUse } from './concurrency-limit.js';
+import { ConcurrencyLimit, type LimitUse } from './concurrency-limit.js';
 import type { Credentials } from './credentials.js';
 import { Drain } from './drain.js';
+import type { EndedRequest } from './ended-request.js';
 import type { Route } from './exchange.js';
-import { type EndedRequest, Gate, type Rates } from './gate.js';
+import { FairQueue } from './fair-queue.js';
+import { Gate, type Rates } from './gate.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
 import { Problem } from './problem.js';
@@ -22,14 +24,15 @@ import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { sharedSettings } from './server.js';
-import type { LockService, ObjectStore, RecordStore } from './services.js';
+import type { ConcurrencyLimits, LockService, ObjectStore, RecordStore } from './services.js';
 import type { TokenSigner } from './token-signer.js';
 
 export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
 export type { LimitUse } from './concurrency-limit.js';
 export { Drain } from './drain.js';
-export type { EndedRequest, Rates } from './gate.js';
+export type { EndedRequest } from './ended-request.js';
+export type { Rates } from './gate.js';
 export type { Limits } from './limits.js';
 export { Problem } from './problem.js';
 export * from './rate-limit.js';
@@ -40,9 +43,21 @@ export * from './token-signer.js';
 
 export interface GatewayOptions {
   readonly lock: LockService;
+  /**
+   * The longest lease that the lock grants. The OpenAPI document then states it, and the gateway
+   * refuses a longer one before it asks the lock.
+   */
+  readonly maxTtlMs?: number;
   /** Without it, there are no routes for objects. */
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
+  /**
+   * The number of connections in the pool of `records`. Callers share them fairly: further work of
+   * a caller waits before it takes a connection.
+   *
+   * @default 10, as in `pg.Pool`
+   */
+  readonly databaseConnectionsMax?: number;
   /**
    * The callers and their rights. Without credentials, every caller may do everything, so the
    * server must listen on loopback only. It then answers requests for loopback hosts only, and no
@@ -105,7 +120,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   checkObject('lock', options.lock);
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
-  const { drain = new Drain() } = options;
+  const { drain = new Drain(), databaseConnectionsMax = 10 } = options;
+  checkWholeNumber('databaseConnectionsMax', databaseConnectionsMax, 1, 1_000);
   // Without credentials, all callers have one name. So one name may use the whole limit.
   const shared = (name: string, limit: number) =>
     new ConcurrencyLimit(name, limit, options.credentials ? null : limit);
@@ -113,9 +129,9 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     requests: shared('requests', limits.requestsMax),
     waits: shared('waits', limits.waitsMax),
     uploads: shared('uploads', limits.uploadsMax),
+    database: new FairQueue(shared('database', databaseConnectionsMax)),
   };
-  const ownRequests = new Set<string>();
-  const common = { ...options, limits, concurrency, runtime, drain, ownRequests };
+  const common = { ...options, limits, concurrency, runtime, drain };
   const services = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
   const { objects, records, metrics, operations = 'here' } = options;
   const serviceRoutes = [
@@ -134,7 +150,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     ...(operations === 'only' ? [] : serviceRoutes),
     ...(operations === 'elsewhere' ? [] : operationRoutes(readiness, metrics, runtime)),
   ];
-  const served = operations === 'only' ? routes : [...routes, mcpRoute(services)];
+  const served = operations === 'only' ? routes : [...routes, mcpRoute(services, routes)];
   const app = appOf(served, new Gate(options, services), options.trustedProxies ?? []);
   sharedSettings.set(app, { limits, drain, metrics: operations === 'only' ? undefined : metrics });
   return app;

@@ -1,6 +1,7 @@
 import type { Exchange } from './exchange.js';
 import { Problem } from './problem.js';
 import type { GrantedLease, Services } from './services.js';
+import { LEASE_NAME } from './wire-schemas.js';
 
 const RETRY_AFTER_MS = 1_000;
 
@@ -39,14 +40,9 @@ export async function acquireLease(
   locked: Locked,
   { ttlMs, waitMs = 0 }: Times,
 ): Promise<IssuedLease> {
-  const { lock, limits, drain } = services;
+  const { lock, drain } = services;
   const { signal } = exchange;
-  if (waitMs > limits.waitMsMax)
-    throw new Problem(
-      'invalid-request',
-      `waitMs may be at most ${limits.waitMsMax} value=${waitMs}`,
-    );
-  const ended = AbortSignal.any([signal, drain.begun.signal]);
+  const ended = AbortSignal.any([signal, drain.closing.signal]);
   const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
   const lease = waitMs === 0 ? await ask() : await whileWaiting(services, exchange, waitMs, ask);
   if (signal.aborted) {
@@ -135,7 +131,7 @@ function issued(
  * @throws {Problem} or {SignatureError} if no gateway issued it for these resources
  */
 function leaseOf({ signer }: Services, locked: Locked, leaseId: string) {
-  const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
+  const [, owner = '', signed = ''] = LEASE_NAME.exec(leaseId) ?? [];
   if (owner === '')
     throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
   return { owner, token: signer.verify(signed, { purpose: 'lease', resource: locked, owner }) };

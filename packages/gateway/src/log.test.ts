@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { EndedRequest } from './gate.js';
+import type { EndedRequest } from './ended-request.js';
 import { createLog } from './log.js';
 import { createTokenSigner } from './token-signer.js';
 

@@ -1,7 +1,7 @@
 import './node-version.js';
 import { type DestinationStream, pino } from 'pino';
 import type { LogLevel } from './config-schema.js';
-import type { EndedRequest } from './gate.js';
+import type { EndedRequest } from './ended-request.js';
 import { Output, standardOutput } from './output.js';
 
 /** Facts of a line besides its message. They contain no headers and no bodies. */

@@ -2,7 +2,7 @@ import './node-version.js';
 import { METHODS } from 'node:http';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { LimitUse } from './concurrency-limit.js';
-import type { EndedRequest } from './gate.js';
+import type { EndedRequest } from './ended-request.js';
 import type { NodeVote } from './services.js';
 
 /** Values that each scrape reads anew. */

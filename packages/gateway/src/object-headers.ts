@@ -1,16 +1,17 @@
 import type { CurrentStream, Headers } from '@fenced/store/s3';
-import type { Request, Response } from 'express';
+import type { Message } from './message.js';
 import { Problem } from './problem.js';
 
 /** Prefix of the headers with an object's metadata. The name of an entry follows. */
 const META = 'fencing-meta-';
 
 /** The headers that a request wants stored with the object. */
-export function headersIn(request: Request): Headers {
-  const { 'content-type': contentType, 'cache-control': cacheControl } = request.headers;
-  const { 'content-disposition': contentDisposition, 'content-language': contentLanguage } =
-    request.headers;
-  const metadata = Object.entries(request.headersDistinct).flatMap(([name, values]) => {
+export function headersIn(message: Message): Headers {
+  const contentType = message.get('content-type');
+  const cacheControl = message.get('cache-control');
+  const contentDisposition = message.get('content-disposition');
+  const contentLanguage = message.get('content-language');
+  const metadata = Object.entries(message.headersDistinct).flatMap(([name, values]) => {
     if (!name.startsWith(META) || values === undefined) return [];
     if (values.length > 1)
       throw new Problem('invalid-request', `the header ${name} may be sent only once`);
@@ -25,19 +26,21 @@ export function headersIn(request: Request): Headers {
   };
 }
 
-/** Sets the headers that were stored with the object, and defaults for {@link defaultsOf}. */
-export function setStoredHeaders(response: Response, current: CurrentStream): void {
+/** The headers that were stored with the object, and defaults for {@link defaultsOf}. */
+export function storedHeaders(current: CurrentStream): Record<string, string> {
   const { contentType = 'application/octet-stream', contentDisposition = 'attachment' } = current;
   const { contentLanguage } = current;
-  // Express's own `type` would add a charset.
-  response.setHeader('Content-Type', contentType);
-  // Callers choose body and type, so a stored page could call this gateway as its own origin.
-  // Browsers save it instead. If the stored disposition lets them show it, it may run no script.
-  response.setHeader('Content-Disposition', contentDisposition);
-  response.setHeader('Content-Security-Policy', "default-src 'none'; sandbox");
-  if (contentLanguage !== undefined) response.setHeader('Content-Language', contentLanguage);
-  for (const [name, value] of Object.entries(current.metadata))
-    response.setHeader(META + name, value);
+  const metadata = Object.entries(current.metadata).map(([name, value]) => [META + name, value]);
+  return {
+    // Express's own `type` would add a charset.
+    'Content-Type': contentType,
+    // Callers choose body and type, so a stored page could call this gateway as its own origin.
+    // Browsers save it instead. If the stored disposition lets them show it, it may run no script.
+    'Content-Disposition': contentDisposition,
+    'Content-Security-Policy': "default-src 'none'; sandbox",
+    ...(contentLanguage !== undefined && { 'Content-Language': contentLanguage }),
+    ...Object.fromEntries(metadata),
+  };
 }
 
 /**

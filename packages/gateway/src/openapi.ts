@@ -5,7 +5,6 @@ import {
   type ZodOpenApiResponseObject,
 } from 'zod-openapi';
 import type { Route } from './exchange.js';
-import { PROBLEMS } from './problem-schemas.js';
 
 /** The OpenAPI 3.1 document of a gateway with these routes. */
 export function openApiOf(routes: readonly Route[]): oas31.OpenAPIObject {
@@ -36,7 +35,6 @@ export function openApiOf(routes: readonly Route[]): oas31.OpenAPIObject {
               'An API key or a JSON Web Token. A gateway without credentials asks for none.',
           },
         },
-        schemas: PROBLEMS,
       },
     },
     {

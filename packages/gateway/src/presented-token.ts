@@ -12,13 +12,13 @@ import { SignatureError } from './token-signer.js';
  * @throws {InvalidTokenError}
  */
 export function presentedToken(
-  { request, caller, resource }: Exchange,
+  { message, caller, resource }: Exchange,
   services: Services,
 ): bigint {
-  const text = request.get('fencing-token');
+  const text = message.get('fencing-token');
   if (text === undefined)
     throw new Problem('token-required', 'send the token of the lease in the header Fencing-Token');
-  const encoded = request.get('fencing-resource');
+  const encoded = message.get('fencing-resource');
   const named = encoded === undefined ? undefined : segmentsOf(`/${encoded}`).join('/');
   const guard = services.leaseOf(resource);
   if (guard === null && named !== undefined) checkAllowed(caller, 'lease', `leases/${named}`);
@@ -43,8 +43,8 @@ export function presentedToken(
 }
 
 /** A read writes nothing, so it takes no token. @throws {Problem} `invalid-request` */
-export function refuseToken({ request, resource }: Exchange): void {
-  if (request.get('fencing-token') !== undefined)
+export function refuseToken({ message, resource }: Exchange): void {
+  if (message.get('fencing-token') !== undefined)
     throw new Problem(
       'invalid-request',
       `a read takes no Fencing-Token, because it writes nothing: POST /v1/${encodedPath(resource)}/claim-and-get claims and reads`,

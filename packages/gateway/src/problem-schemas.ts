@@ -47,14 +47,6 @@ const ofCode = (code: ProblemCode) =>
 
 const SCHEMAS = new Map(codes.map((code) => [code, ofCode(code)]));
 
-/**
- * Schemas by their names in the OpenAPI document: one for each code, and `Problem` for any code.
- */
-export const PROBLEMS: Readonly<Record<string, z.ZodType>> = {
-  Problem: problem(z.url()).meta({ id: 'Problem' }),
-  ...Object.fromEntries([...SCHEMAS].map(([code, schema]) => [schemaNameOf(code), schema])),
-};
-
 /** `StaleTokenProblem` for `stale-token`. */
 function schemaNameOf(code: ProblemCode): string {
   const words = code.split('-').map((word) => word.charAt(0).toUpperCase() + word.slice(1));
@@ -93,10 +85,15 @@ export function problems(some: readonly ProblemCode[]): ZodOpenApiResponsesObjec
   );
 }
 
+/** Problems of every request. */
+export const OF_REQUEST: readonly ProblemCode[] = [
+  ...(['invalid-request', 'invalid-path', 'forbidden', 'internal'] as const),
+  ...(['request-timeout', 'headers-too-large', 'expectation-failed'] as const),
+];
 /** Problems of every request that needs credentials. */
 const ANY: readonly ProblemCode[] = [
-  ...(['invalid-request', 'invalid-path', 'unauthenticated', 'forbidden'] as const),
-  ...(['too-many-requests', 'overloaded', 'internal', 'unavailable'] as const),
+  ...OF_REQUEST,
+  ...(['unauthenticated', 'too-many-requests', 'overloaded', 'unavailable'] as const),
 ];
 export const OF_LOCK: readonly ProblemCode[] = [
   ...ANY,
@@ -116,6 +113,4 @@ export const OF_CLAIM: readonly ProblemCode[] = [
   ...(['unsafe-store', 'outcome-unknown'] as const),
 ];
 export const OF_WRITE: readonly ProblemCode[] = [...OF_CLAIM, 'precondition-failed'];
-export const OF_BODY: readonly ProblemCode[] = [
-  ...(['request-timeout', 'body-too-large', 'unsupported-media-type'] as const),
-];
+export const OF_BODY: readonly ProblemCode[] = ['body-too-large', 'unsupported-media-type'];

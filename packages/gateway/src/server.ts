@@ -112,9 +112,10 @@ export async function serveGateway(
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`,
     drain: async () => {
-      drain.begun.abort(new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 }));
+      drain.begun.abort();
       if (limits.drainDelayMs > 0)
         await new Promise<void>((resolve) => runtime.after(limits.drainDelayMs, resolve));
+      drain.closing.abort(new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 }));
       return closeWithin(limits.graceMs, server, queues, drain.graceOver, runtime);
     },
   };

@@ -1,15 +1,30 @@
 import type { FencedPostgres, FencedRecords } from '@fenced/store/postgres';
 import type { FencedS3 } from '@fenced/store/s3';
 import type { LeaseOf } from './bindings.js';
-import type { ConcurrencyLimits } from './concurrency-limit.js';
+import type { ConcurrencyLimit } from './concurrency-limit.js';
 import type { Drain } from './drain.js';
+import type { FairQueue } from './fair-queue.js';
 import type { AllLimits } from './limits.js';
 import type { Runtime } from './runtime.js';
 import type { TokenSigner } from './token-signer.js';
 
+/** The gateway's limits on concurrent work. */
+export interface ConcurrencyLimits {
+  /** Requests that run, without those that wait for a lease. */
+  readonly requests: ConcurrencyLimit;
+  /** Requests that wait for a lease. */
+  readonly waits: ConcurrencyLimit;
+  /** Objects that are being written. */
+  readonly uploads: ConcurrencyLimit;
+  /** Work on records: a document is parsed, and the database is asked. Further work waits. */
+  readonly database: FairQueue;
+}
+
 /** The services and settings that every route may use. */
 export interface Services {
   readonly lock: LockService;
+  /** The longest lease that the lock grants, if it is known. */
+  readonly maxTtlMs?: number;
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
   readonly signer: TokenSigner;
@@ -20,11 +35,6 @@ export interface Services {
   readonly concurrency: ConcurrencyLimits;
   readonly runtime: Runtime;
   readonly drain: Drain;
-  /**
-   * Names of the requests that this gateway sends to itself. The rate has counted the requests that
-   * caused them.
-   */
-  readonly ownRequests: Set<string>;
 }
 
 /**

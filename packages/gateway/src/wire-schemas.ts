@@ -1,3 +1,4 @@
+import { NAME_PATTERN, SEGMENT_PATTERN } from '@fenced/client/protocol/path';
 import * as z from 'zod';
 // For the types of `meta`.
 import type {} from 'zod-openapi';
@@ -22,15 +23,41 @@ export const PRESENTED_TOKEN = z
       'Send it as Fencing-Token, unchanged. The digits before the first dot are the token. Its signature follows.',
   });
 
-export const WRITE_ID = z
-  .string()
-  .regex(/^(objects|records)[.][0-9a-f-]{32,36}[.][A-Za-z0-9_-]+$/)
-  .meta({
-    id: 'WriteId',
-    description: 'Names one write for ever. /v1/writes reports its outcome.',
-  });
+/** The kind, the id and the encoded key of a write. */
+export const WRITE_NAME: RegExp = /^(objects|records)[.]([0-9a-f-]{32,36})[.]([A-Za-z0-9_-]+)$/;
 
-export const MILLISECONDS = z.int().min(0);
+export const WRITE_ID = z.string().regex(WRITE_NAME).meta({
+  id: 'WriteId',
+  description: 'Names one write for ever. /v1/writes reports its outcome.',
+});
+
+const MILLISECONDS = z.int().min(0);
+
+/** The shortest lease that a lock service grants. */
+const TTL_MIN_MS = 10;
+
+/** The times of a request for a lease. */
+export function timesOf({ limits, maxTtlMs = Number.MAX_SAFE_INTEGER }: TimeLimits) {
+  return {
+    ttlMs: z.int().min(TTL_MIN_MS).max(maxTtlMs).describe('The time for which the lease lasts.'),
+    waitMs: MILLISECONDS.max(limits.waitMsMax)
+      .exactOptional()
+      .describe('The time to wait if another caller holds the lease.'),
+  };
+}
+
+interface TimeLimits {
+  readonly limits: { readonly waitMsMax: number };
+  readonly maxTtlMs?: number;
+}
+
+/** The owner of a lease, and its signed token. */
+export const LEASE_NAME: RegExp = /^([0-9a-f-]+)[.]([1-9][A-Za-z0-9._-]*)$/;
+
+export const LEASE_ID = z
+  .string()
+  .regex(LEASE_NAME)
+  .describe('From the answer that granted or extended the lease.');
 
 /** Members of every answer that grants or extends a lease. */
 export const LEASE_FACTS = {
@@ -45,9 +72,32 @@ export const LEASE_FACTS = {
   ),
 };
 
-/** A name in a path. */
-export function pathName(description: string): z.ZodString {
-  return z.string().min(1).describe(description);
+const NAME_LENGTH_MAX = 1_024;
+const NORMAL = 'In UTF-8 and Unicode normal form C.';
+
+/** A name in a path, or in a body. */
+export function nameOf(description: string): z.ZodString {
+  return named(NAME_PATTERN, description);
+}
+
+/** A name without slashes. */
+export function segmentOf(description: string): z.ZodString {
+  return named(SEGMENT_PATTERN, description);
+}
+
+/**
+ * The pattern is that of the function which checks paths. Here it only describes, so that a wrong
+ * name gets the same problem in a body as in a path.
+ */
+function named(pattern: RegExp, description: string): z.ZodString {
+  return z
+    .string()
+    .min(1)
+    .meta({
+      description: `${description} ${NORMAL}`,
+      pattern: pattern.source,
+      maxLength: NAME_LENGTH_MAX,
+    });
 }
 
 /** Both forms are the same name, because the gateway decodes a path once, as a whole. */

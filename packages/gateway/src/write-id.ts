@@ -1,8 +1,9 @@
 import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
 import { OutcomeUnknownError } from '@fenced/store';
-import type { Response } from 'express';
-import { type Exchange, reply } from './exchange.js';
+import { type Answer, jsonAnswer } from './answer.js';
+import type { Exchange } from './exchange.js';
 import { Problem } from './problem.js';
+import { WRITE_NAME } from './wire-schemas.js';
 
 /** A write as clients see it. Any gateway can look up its outcome. */
 export interface NamedWrite {
@@ -18,13 +19,13 @@ export function nameWrite({ kind, id, key }: NamedWrite): string {
 
 /** @throws {Problem} `invalid-request` */
 export function parseWriteName(text: string): NamedWrite {
-  const [, kind, id = '', encoded = ''] =
-    /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
+  const [, kind, id = '', encoded = ''] = WRITE_NAME.exec(text) ?? [];
   const key = Buffer.from(encoded, 'base64url').toString();
   if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
-    // Checks the key as if it stood in a path.
-    segmentsOf(`/${encodedPath(key)}`);
-    return { kind, id, key };
+    // Checks the key as if it stood in a path. A record has two segments there. With more, the
+    // caller's right would be for another name than the one that is looked up.
+    const segments = segmentsOf(`/${encodedPath(key)}`);
+    if (kind === 'objects' || segments.length === 2) return { kind, id, key };
   }
   throw new Problem('invalid-request', 'this is not the writeId of an answer of this gateway');
 }
@@ -59,7 +60,6 @@ export async function settled<Outcome>(
 
 /** Answers a write that was applied. */
 export function answerWrite(
-  response: Response,
   kind: NamedWrite['kind'],
   key: string,
   written: {
@@ -67,19 +67,22 @@ export function answerWrite(
     readonly version: string | bigint | null;
     readonly writeId: string;
   },
-): void {
+  headers: Readonly<Record<string, string>> = {},
+): Answer {
   const token = String(written.token);
   const version = written.version === null ? null : String(written.version);
   const writeId = nameWrite({ kind, id: written.writeId, key });
-  response.set({ 'Fencing-Token': token, 'Fencing-Write-Id': writeId });
-  reply(response, { token, version, writeId });
+  return jsonAnswer(
+    200,
+    { token, version, writeId },
+    { ...headers, 'Fencing-Token': token, 'Fencing-Write-Id': writeId },
+  );
 }
 
 /** Answers a claim: lower tokens are refused from now on. */
-export function answerClaim(response: Response, claimed: bigint): void {
+export function answerClaim(claimed: bigint): Answer {
   const token = String(claimed);
-  response.set('Fencing-Token', token);
-  reply(response, { token });
+  return jsonAnswer(200, { token }, { 'Fencing-Token': token });
 }
 
 /**

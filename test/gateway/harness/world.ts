@@ -117,6 +117,8 @@ export class GatewayWorld implements AsyncDisposable {
     const limits = { graceMs: 2_000, ...options.limits };
     const app = createGateway({
       lock: redlock,
+      maxTtlMs: 60_000,
+      databaseConnectionsMax: 20,
       objects,
       records,
       onRequest: (request) => ended.push(request),

@@ -9,10 +9,18 @@ export class InvalidPathError extends Error {
   override readonly name = 'InvalidPathError';
 }
 
-/** The characters that RFC 3986 allows in a path. */
-const PATH = /^\/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+$/;
 /** Control characters, among them NUL, and the backslash, which some programs take for a slash. */
-const FORBIDDEN = /[\p{Cc}\\]/u;
+const FORBIDDEN = String.raw`\u0000-\u001f\u007f-\u009f\\`;
+const HAS_FORBIDDEN = new RegExp(`[${FORBIDDEN}]`);
+/** Not empty, and neither `.` nor `..`. It has no lookahead, which not all languages know. */
+const SEGMENT = `([^/.${FORBIDDEN}]|[.][^/.${FORBIDDEN}]|[.][.][^/${FORBIDDEN}])[^/${FORBIDDEN}]*`;
+
+/** The decoded form of a name without slashes. Besides, it is in Unicode's normal form C. */
+export const SEGMENT_PATTERN: RegExp = new RegExp(`^${SEGMENT}$`);
+/** The decoded form of a name. Besides, it is in Unicode's normal form C. */
+export const NAME_PATTERN: RegExp = new RegExp(`^${SEGMENT}(/${SEGMENT})*$`);
+/** The form of a name in a path or a header: percent-encoded. */
+export const ENCODED_PATTERN: RegExp = /^(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+$/;
 
 /**
  * The decoded segments of a raw target, without its query: UTF-8 in Unicode's normal form C.
@@ -21,16 +29,15 @@ const FORBIDDEN = /[\p{Cc}\\]/u;
  */
 export function segmentsOf(target: string): readonly string[] {
   const path = pathOf(target);
-  if (!PATH.test(path)) throw invalid('a path must be percent-encoded as in RFC 3986');
+  if (!path.startsWith('/') || !ENCODED_PATTERN.test(path.slice(1)))
+    throw invalid('a path must be percent-encoded as in RFC 3986');
   const name = decoded(path.slice(1));
-  if (FORBIDDEN.test(name))
+  if (HAS_FORBIDDEN.test(name))
     throw invalid('names may not contain control characters or backslashes');
   // Otherwise, two names that look the same would be two resources, with a highest token each.
   if (name !== name.normalize('NFC')) throw invalid('names must be in Unicode normal form C (NFC)');
-  const segments = name.split('/');
-  if (segments.some((segment) => ['', '.', '..'].includes(segment)))
-    throw invalid('a segment of a name may not be empty, . or ..');
-  return segments;
+  if (!NAME_PATTERN.test(name)) throw invalid('a segment of a name may not be empty, . or ..');
+  return name.split('/');
 }
 
 /**

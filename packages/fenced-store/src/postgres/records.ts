@@ -388,7 +388,7 @@ function meaningOf(error: ServerError, id: string): Error {
     case '22P05': // \u0000, which jsonb cannot hold, or a character that the encoding lacks
     case '22P02':
       return new InvalidArgumentError(
-        `PostgreSQL cannot store this JSON: ${error.message} id=${id}`,
+        `PostgreSQL cannot store this JSON, for example because a text has NUL (\\u0000) or half a surrogate pair: ${error.message} id=${id}`,
       );
     case '54000':
     case '54001': // too large, or nested too deep

@@ -1,34 +1,34 @@
 import { checkName, encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
+import { type Answer, jsonAnswer } from '../answer.js';
 import { jsonOf } from '../bodies.js';
-import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
-import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
+import { checkAllowed, type Exchange, type Route } from '../exchange.js';
+import {
+  acquireLease,
+  extendLease,
+  type IssuedLease,
+  releaseLease,
+  type Times,
+} from '../leasing.js';
 import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
 import {
   json,
   LEASE_FACTS,
-  MILLISECONDS,
+  LEASE_ID,
+  nameOf,
   PRESENTED_TOKEN,
-  pathName,
+  timesOf,
   WITH_TOKEN,
 } from '../wire-schemas.js';
 
 const RESOURCES = z
-  .array(z.string().min(1))
+  .array(nameOf('A locked resource.'))
   .min(1)
   .max(256)
-  .describe('The names of the locked resources, in any order.');
-const LEASE_PATH = z.object({
-  leaseId: pathName('From the answer that granted or extended the lease.'),
-});
+  .meta({ description: 'The names of the locked resources, in any order.', uniqueItems: true });
+const LEASE_PATH = z.object({ leaseId: LEASE_ID });
 
-const ACQUIRE = z.strictObject({
-  resources: RESOURCES,
-  ttlMs: MILLISECONDS,
-  waitMs: MILLISECONDS.exactOptional(),
-});
-const EXTEND = z.strictObject({ resources: RESOURCES, ttlMs: MILLISECONDS });
 const RELEASE = z.strictObject({ resources: RESOURCES });
 const LEASE = z
   .object({
@@ -47,6 +47,9 @@ const RELEASED = z.object({
 /** Leases of several resources: all are locked together, or none. */
 export function leaseSetRoutes(services: Services): readonly Route[] {
   const path = '/v1/lease-sets';
+  const { ttlMs, waitMs } = timesOf(services);
+  const acquiring = z.strictObject({ resources: RESOURCES, ttlMs, waitMs });
+  const extending = z.strictObject({ resources: RESOURCES, ttlMs });
   const common = { method: 'post', verb: 'leases', resource: () => 'lease-sets' } as const;
   return [
     {
@@ -55,13 +58,13 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
       operation: {
         operationId: 'acquireLeaseSet',
         summary: 'Acquire one lease of several resources: of all, or of none',
-        requestBody: { required: true, content: json(ACQUIRE) },
+        requestBody: { required: true, content: json(acquiring) },
         responses: {
           201: { description: 'The lease.', headers: WITH_TOKEN, content: json(LEASE) },
           ...problems([...OF_LOCK, ...OF_BODY, 'held']),
         },
       },
-      handle: (exchange) => acquire(services, exchange),
+      handle: (exchange) => acquire(services, exchange, acquiring),
     },
     {
       ...common,
@@ -70,7 +73,7 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
         operationId: 'extendLeaseSet',
         summary: 'Let the lease last at least ttlMs from now on',
         requestParams: { path: LEASE_PATH },
-        requestBody: { required: true, content: json(EXTEND) },
+        requestBody: { required: true, content: json(extending) },
         responses: {
           200: {
             description: 'The same lease, with the same token.',
@@ -80,7 +83,7 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
         },
       },
-      handle: (exchange) => extend(services, exchange),
+      handle: (exchange) => extend(services, exchange, extending),
     },
     {
       ...common,
@@ -104,27 +107,37 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
   ];
 }
 
-async function acquire(services: Services, exchange: Exchange): Promise<void> {
+interface Wanted extends Times {
+  readonly resources: readonly string[];
+}
+
+async function acquire(
+  services: Services,
+  exchange: Exchange,
+  schema: z.ZodType<Wanted>,
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
-  const { resources, ...times } = await bodyOf(services, exchange, ACQUIRE);
+  const { resources, ...times } = await bodyOf(services, exchange, schema);
   const lease = await acquireLease(services, exchange, startedMs, resources, times);
-  exchange.response.status(201);
-  answer(exchange, resources, lease);
+  return answer(201, resources, lease);
 }
 
-async function extend(services: Services, exchange: Exchange): Promise<void> {
+async function extend(
+  services: Services,
+  exchange: Exchange,
+  schema: z.ZodType<Wanted>,
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
+  const { resources, ttlMs } = await bodyOf(services, exchange, schema);
   const { leaseId = '' } = exchange.names;
-  const { resources, ttlMs } = await bodyOf(services, exchange, EXTEND);
-  answer(exchange, resources, await extendLease(services, startedMs, resources, leaseId, ttlMs));
+  return answer(200, resources, await extendLease(services, startedMs, resources, leaseId, ttlMs));
 }
 
-async function release(services: Services, exchange: Exchange): Promise<void> {
-  const { response, names } = exchange;
+async function release(services: Services, exchange: Exchange): Promise<Answer> {
+  const { names } = exchange;
   const { resources } = await bodyOf(services, exchange, RELEASE);
   const { token, outcome } = await releaseLease(services, resources, names.leaseId ?? '');
-  response.set('Fencing-Token', String(token));
-  reply(response, { resources, outcome });
+  return jsonAnswer(200, { resources, outcome }, { 'Fencing-Token': String(token) });
 }
 
 /**
@@ -145,9 +158,12 @@ async function bodyOf<Body extends { readonly resources: readonly string[] }>(
   return { ...body, resources: body.resources.toSorted() };
 }
 
-function answer({ response }: Exchange, resources: readonly string[], lease: IssuedLease): void {
+function answer(status: number, resources: readonly string[], lease: IssuedLease): Answer {
   const { token, leaseId, remainingMs, elapsedMs, tokenFor } = lease;
   const tokens = resources.map((resource) => ({ resource, token: tokenFor(resource) }));
-  response.set('Fencing-Token', String(token));
-  reply(response, { resources, tokens, leaseId, remainingMs, elapsedMs });
+  return jsonAnswer(
+    status,
+    { resources, tokens, leaseId, remainingMs, elapsedMs },
+    { 'Fencing-Token': String(token) },
+  );
 }

@@ -1,28 +1,31 @@
 import { encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
+import { type Answer, jsonAnswer } from '../answer.js';
 import { jsonOf } from '../bodies.js';
-import { type Exchange, type Route, reply } from '../exchange.js';
-import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
+import type { Exchange, Route } from '../exchange.js';
+import {
+  acquireLease,
+  extendLease,
+  type IssuedLease,
+  releaseLease,
+  type Times,
+} from '../leasing.js';
 import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
 import {
   json,
   LEASE_FACTS,
-  MILLISECONDS,
+  LEASE_ID,
+  nameOf,
   PRESENTED_TOKEN,
-  pathName,
   SLASHES,
+  timesOf,
   WITH_TOKEN,
 } from '../wire-schemas.js';
 
-const RESOURCE = pathName(`The locked resource. ${SLASHES}`);
-const LEASE_PATH = z.object({
-  resource: RESOURCE,
-  leaseId: pathName('From the answer that granted or extended the lease.'),
-});
+const RESOURCE = nameOf(`The locked resource. ${SLASHES}`);
+const LEASE_PATH = z.object({ resource: RESOURCE, leaseId: LEASE_ID });
 
-const ACQUIRE = z.strictObject({ ttlMs: MILLISECONDS, waitMs: MILLISECONDS.exactOptional() });
-const EXTEND = z.strictObject({ ttlMs: MILLISECONDS });
 const LEASE = z
   .object({ resource: z.string(), token: PRESENTED_TOKEN, ...LEASE_FACTS })
   .meta({ id: 'Lease' });
@@ -34,6 +37,9 @@ const RELEASED = z.object({ resource: z.string(), outcome: z.enum(['released', '
  */
 export function leaseRoutes(services: Services): readonly Route[] {
   const path = '/v1/leases/*resource';
+  const { ttlMs, waitMs } = timesOf(services);
+  const acquiring = z.strictObject({ ttlMs, waitMs });
+  const extending = z.strictObject({ ttlMs });
   const common = { verb: 'lease', resource: ({ resource = '' }) => `leases/${resource}` } as const;
   return [
     {
@@ -44,7 +50,7 @@ export function leaseRoutes(services: Services): readonly Route[] {
         operationId: 'acquireLease',
         summary: 'Acquire a lease',
         requestParams: { path: z.object({ resource: RESOURCE }) },
-        requestBody: { required: true, content: json(ACQUIRE) },
+        requestBody: { required: true, content: json(acquiring) },
         responses: {
           201: {
             description: 'The lease. Location has its address.',
@@ -54,7 +60,7 @@ export function leaseRoutes(services: Services): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'held']),
         },
       },
-      handle: (exchange) => acquire(services, exchange),
+      handle: (exchange) => acquire(services, exchange, acquiring),
     },
     {
       ...common,
@@ -64,7 +70,7 @@ export function leaseRoutes(services: Services): readonly Route[] {
         operationId: 'extendLease',
         summary: 'Let the lease last at least ttlMs from now on',
         requestParams: { path: LEASE_PATH },
-        requestBody: { required: true, content: json(EXTEND) },
+        requestBody: { required: true, content: json(extending) },
         responses: {
           200: {
             description: 'The same lease, with the same token.',
@@ -74,7 +80,7 @@ export function leaseRoutes(services: Services): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
         },
       },
-      handle: (exchange) => extend(services, exchange),
+      handle: (exchange) => extend(services, exchange, extending),
     },
     {
       ...common,
@@ -98,34 +104,41 @@ export function leaseRoutes(services: Services): readonly Route[] {
   ];
 }
 
-async function acquire(services: Services, exchange: Exchange): Promise<void> {
+async function acquire(
+  services: Services,
+  exchange: Exchange,
+  schema: z.ZodType<Times>,
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
   const { resource = '' } = exchange.names;
-  const times = await jsonOf(exchange, services, ACQUIRE);
+  const times = await jsonOf(exchange, services, schema);
   const lease = await acquireLease(services, exchange, startedMs, resource, times);
-  exchange.response.status(201);
-  answer(exchange, lease);
+  return answer(201, resource, lease);
 }
 
-async function extend(services: Services, exchange: Exchange): Promise<void> {
+async function extend(
+  services: Services,
+  exchange: Exchange,
+  schema: z.ZodType<Times>,
+): Promise<Answer> {
   const startedMs = services.runtime.nowMs();
   const { resource = '', leaseId = '' } = exchange.names;
-  const { ttlMs } = await jsonOf(exchange, services, EXTEND);
-  answer(exchange, await extendLease(services, startedMs, resource, leaseId, ttlMs));
+  const { ttlMs } = await jsonOf(exchange, services, schema);
+  return answer(200, resource, await extendLease(services, startedMs, resource, leaseId, ttlMs));
 }
 
-async function release(services: Services, { response, names }: Exchange): Promise<void> {
+async function release(services: Services, { names }: Exchange): Promise<Answer> {
   const { resource = '', leaseId = '' } = names;
   const { token, outcome } = await releaseLease(services, resource, leaseId);
-  response.set('Fencing-Token', String(token));
-  reply(response, { resource, outcome });
+  return jsonAnswer(200, { resource, outcome }, { 'Fencing-Token': String(token) });
 }
 
-function answer({ response, names }: Exchange, lease: IssuedLease): void {
-  const { resource = '' } = names;
+function answer(status: number, resource: string, lease: IssuedLease): Answer {
   const { leaseId, remainingMs, elapsedMs, tokenFor } = lease;
   const token = tokenFor(resource);
-  response.set('Fencing-Token', token);
-  response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
-  reply(response, { resource, leaseId, token, remainingMs, elapsedMs });
+  return jsonAnswer(
+    status,
+    { resource, leaseId, token, remainingMs, elapsedMs },
+    { 'Fencing-Token': token, Location: `/v1/leases/${encodedPath(resource)}/${leaseId}` },
+  );
 }

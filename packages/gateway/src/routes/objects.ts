@@ -1,17 +1,16 @@
 import { once } from 'node:events';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { slice } from '@fenced/store/internal';
 import type { ByteRange, CurrentStream } from '@fenced/store/s3';
 import * as z from 'zod';
+import type { Answer } from '../answer.js';
 import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route } from '../exchange.js';
-import { defaultsOf, headersIn, setStoredHeaders } from '../object-headers.js';
+import { defaultsOf, headersIn, storedHeaders } from '../object-headers.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
 import type { ObjectStore, Services } from '../services.js';
-import { pathName, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
+import { nameOf, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
 import { answerClaim, answerWrite, nameWrite, settled } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
@@ -40,7 +39,7 @@ const FOUND = {
 const DESCRIPTION: StoreDescription = {
   noun: 'Object',
   path: '/v1/objects/*key',
-  names: z.object({ key: pathName(`The key of the object. ${SLASHES}`) }),
+  names: z.object({ key: nameOf(`The key of the object. ${SLASHES}`) }),
   resource: ({ key }) => `objects/${key}`,
   found: FOUND,
   range: { ...FOUND, description: 'The range.' },
@@ -62,16 +61,14 @@ export function objectRoutes(services: ObjectServices): readonly Route[] {
   });
 }
 
-async function putObject(services: ObjectServices, exchange: Exchange): Promise<void> {
-  const { request, response, names, caller } = exchange;
+async function putObject(services: ObjectServices, exchange: Exchange): Promise<Answer> {
+  const { message, names, caller } = exchange;
   const { key = '' } = names;
   const token = presentedToken(exchange, services);
-  const expected = expectedVersion(request);
+  const expected = expectedVersion(message);
   const { bodyBytesMax } = services.limits;
-  checkBody(request, bodyBytesMax);
-  if (request.get('content-range') !== undefined)
-    throw new Problem('invalid-request', 'an object can only be written as a whole');
-  const bodyBytes = declaredBytes(request);
+  checkBody(message, bodyBytesMax);
+  const bodyBytes = declaredBytes(message);
   const leave = services.concurrency.uploads.enter(caller.name);
   try {
     const pieces = bytesOf(exchange, bodyBytesMax, services);
@@ -79,42 +76,41 @@ async function putObject(services: ObjectServices, exchange: Exchange): Promise<
     const body = isSmall ? Buffer.concat(await Array.fromAsync(pieces)) : pieces;
     const options = {
       token,
-      ...headersIn(request),
+      ...headersIn(message),
       ...(expected !== undefined && { expected }),
       ...(bodyBytes !== undefined && { bodyBytes }),
     };
     const outcome = await settled(exchange, 'objects', key, (call) =>
       services.objects.put(key, body, { ...options, ...call }),
     );
-    if (outcome.version !== null) response.set('ETag', etagOf(outcome.version));
-    answerWrite(response, 'objects', key, outcome);
+    const headers = outcome.version === null ? {} : { ETag: etagOf(outcome.version) };
+    return answerWrite('objects', key, outcome, headers);
   } finally {
     leave();
   }
 }
 
-async function deleteObject(services: ObjectServices, exchange: Exchange): Promise<void> {
+async function deleteObject(services: ObjectServices, exchange: Exchange): Promise<Answer> {
   const { key = '' } = exchange.names;
   const token = presentedToken(exchange, services);
-  const expected = expectedVersion(exchange.request);
+  const expected = expectedVersion(exchange.message);
   const options = { token, ...(expected !== undefined && { expected }) };
   const outcome = await settled(exchange, 'objects', key, (call) =>
     services.objects.delete(key, { ...options, ...call }),
   );
-  answerWrite(exchange.response, 'objects', key, outcome);
+  return answerWrite('objects', key, outcome);
 }
 
-async function claimObject(services: ObjectServices, exchange: Exchange): Promise<void> {
-  const { response, names } = exchange;
-  const { key = '' } = names;
+async function claimObject(services: ObjectServices, exchange: Exchange): Promise<Answer> {
+  const { key = '' } = exchange.names;
   const token = presentedToken(exchange, services);
   await settled(exchange, 'objects', key, (call) =>
     services.objects.claim(key, { token, ...call }),
   );
-  answerClaim(response, token);
+  return answerClaim(token);
 }
 
-async function claimAndGetObject(services: ObjectServices, exchange: Exchange): Promise<void> {
+async function claimAndGetObject(services: ObjectServices, exchange: Exchange): Promise<Answer> {
   const { caller, names, resource } = exchange;
   const { key = '' } = names;
   checkAllowed(caller, 'read', resource);
@@ -122,59 +118,65 @@ async function claimAndGetObject(services: ObjectServices, exchange: Exchange): 
   const current = await settled(exchange, 'objects', key, (call) =>
     services.objects.claimAndGetStream(key, { ...call, token }),
   );
-  await send(services, exchange, current);
+  return found(services, exchange, current);
 }
 
-async function getObject(services: ObjectServices, exchange: Exchange): Promise<void> {
+async function getObject(services: ObjectServices, exchange: Exchange): Promise<Answer> {
   const { names, signal } = exchange;
   refuseToken(exchange);
-  await send(services, exchange, await services.objects.getStream(names.key ?? '', { signal }));
+  return found(services, exchange, await services.objects.getStream(names.key ?? '', { signal }));
 }
 
-async function send(
+async function found(
   services: ObjectServices,
   exchange: Exchange,
   current: CurrentStream | null,
-): Promise<void> {
+): Promise<Answer> {
   if (current === null) throw new Problem('not-found', 'there is no object under this key');
-  const { request, response } = exchange;
+  const { message, names } = exchange;
   const { body, bodyBytes } = current;
+  const release = (): void => void body.destroy();
   try {
     const etag = etagOf(current.version);
-    setMetadata(exchange, current, etag);
-    if (isNotModified(request, etag)) return void response.status(304).end();
-    setStoredHeaders(response, current);
-    const range = bodyBytes === undefined ? null : rangeOf(request, etag, bodyBytes);
-    if (range)
-      response.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bodyBytes}`);
+    const metadata = metadataOf(names.key ?? '', current, etag);
+    if (isNotModified(message, etag)) return { status: 304, headers: metadata, release };
+    const range = bodyBytes === undefined ? null : rangeOf(message, etag, bodyBytes);
     const length = range ? range.end + 1 - range.start : bodyBytes;
-    if (length !== undefined) response.set('Content-Length', String(length));
-    if (bodyBytes !== undefined) response.set('Accept-Ranges', 'bytes');
-    if (request.method === 'HEAD') return void response.end();
-    await sendBody(services, exchange, body, range);
-  } finally {
-    body.destroy();
+    const headers = {
+      ...metadata,
+      ...storedHeaders(current),
+      ...(range && { 'Content-Range': `bytes ${range.start}-${range.end}/${bodyBytes}` }),
+      ...(length !== undefined && { 'Content-Length': String(length) }),
+      ...(bodyBytes !== undefined && { 'Accept-Ranges': 'bytes' }),
+    };
+    const status = range ? 206 : 200;
+    if (message.method === 'HEAD') return { status, headers, release };
+    return { status, headers, body: await begun(services, exchange, body, range), release };
+  } catch (error) {
+    release();
+    throw error;
   }
 }
 
-/** Sets the headers of every answer to a read, 304 too. */
-function setMetadata({ response, names }: Exchange, current: CurrentStream, etag: string): void {
-  response.set({
+/** The headers of every answer to a read, 304 too. */
+function metadataOf(key: string, current: CurrentStream, etag: string): Record<string, string> {
+  const defaults = defaultsOf(current);
+  return {
     ETag: etag,
     'Fencing-Token': String(current.token),
-    'Fencing-Write-Id': nameWrite({ kind: 'objects', id: current.writeId, key: names.key ?? '' }),
+    'Fencing-Write-Id': nameWrite({ kind: 'objects', id: current.writeId, key }),
     'Cache-Control': current.cacheControl ?? 'no-cache',
-  });
-  const defaults = defaultsOf(current);
-  if (defaults.length > 0) response.set('Fencing-Defaults', defaults.join(', '));
+    ...(defaults.length > 0 && { 'Fencing-Defaults': defaults.join(', ') }),
+  };
 }
 
-async function sendBody(
+/** The body, of which the first bytes have arrived. */
+async function begun(
   services: ObjectServices,
-  { response, signal, deadline }: Exchange,
+  { signal, deadline, stay, cutOff }: Exchange,
   body: CurrentStream['body'],
   range: Required<ByteRange> | null,
-): Promise<void> {
+): Promise<AsyncIterable<Uint8Array>> {
   // Damage mostly shows in the first bytes. Before the answer begins, it can still become a problem
   // document.
   await once(body, 'readable', { signal });
@@ -182,8 +184,5 @@ async function sendBody(
   deadline.stop();
   // Nothing is sent while a compressed body is read up to the range. This keeps the idle timeout
   // from closing the connection.
-  const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
-  const wanted = range ? slice(body, range, stay) : body;
-  const sent = paced(wanted, services, () => void response.destroy());
-  await pipeline(Readable.from(sent, { objectMode: false }), response);
+  return paced(range ? slice(body, range, stay) : body, services, cutOff);
 }

@@ -1,9 +1,10 @@
 import * as z from 'zod';
-import { type Exchange, type Route, reply } from '../exchange.js';
+import { jsonAnswer } from '../answer.js';
+import type { Exchange, Route } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { RecordStore, Services } from '../services.js';
-import { json, pathName, SLASHES, TOKEN, WITH_TOKEN } from '../wire-schemas.js';
+import { json, nameOf, SLASHES, TOKEN, WITH_TOKEN } from '../wire-schemas.js';
 
 const KIND = z
   .enum(['s3', 'records', 'postgres'])
@@ -25,7 +26,12 @@ export function ratchetRoutes(services: Services): readonly Route[] {
       operation: {
         operationId: 'readRatchet',
         summary: 'The highest token that the store has seen',
-        requestParams: { path: z.object({ kind: KIND, resource: pathName(SLASHES) }) },
+        requestParams: {
+          path: z.object({
+            kind: KIND,
+            resource: nameOf(`For \`records\`, collection and id with a slash between. ${SLASHES}`),
+          }),
+        },
         responses: {
           200: {
             description: 'The token is 0 if the store has seen none.',
@@ -38,22 +44,23 @@ export function ratchetRoutes(services: Services): readonly Route[] {
       handle: async (exchange) => {
         const { kind = '', resource = '' } = exchange.names;
         const token = String(await highest(services, exchange, kind, resource));
-        exchange.response.set('Fencing-Token', token);
-        reply(exchange.response, { kind, resource, token });
+        return jsonAnswer(200, { kind, resource, token }, { 'Fencing-Token': token });
       },
     },
   ];
 }
 
 function highest(
-  { objects, records }: Services,
-  { signal }: Exchange,
+  { objects, records, concurrency }: Services,
+  exchange: Exchange,
   kind: string,
   resource: string,
 ): Promise<bigint> {
-  if (kind === 's3' && objects) return objects.highest(resource, { signal });
-  if (kind === 'postgres' && records) return records.highest(resource);
-  if (kind === 'records' && records) return highestOfRecord(records, resource);
+  if (kind === 's3' && objects) return objects.highest(resource, { signal: exchange.signal });
+  if (kind === 'postgres' && records)
+    return concurrency.database.using(exchange, () => records.highest(resource));
+  if (kind === 'records' && records)
+    return concurrency.database.using(exchange, async () => highestOfRecord(records, resource));
   throw new Problem('not-found', `there are ratchets of s3, records and postgres kind=${kind}`);
 }
 

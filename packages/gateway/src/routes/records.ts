@@ -1,12 +1,13 @@
 import type { CurrentRecord, Json } from '@fenced/store/postgres';
 import * as z from 'zod';
-import { jsonOf } from '../bodies.js';
+import type { Answer } from '../answer.js';
+import { jsonBytesOf, parsedAs } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route } from '../exchange.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
 import type { RecordStore, Services } from '../services.js';
-import { json, pathName, WITH_WRITE_ID } from '../wire-schemas.js';
+import { json, segmentOf, WITH_WRITE_ID } from '../wire-schemas.js';
 import { answerClaim, answerWrite, nameWrite, settled, settledClaim } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
@@ -19,8 +20,8 @@ const DESCRIPTION: StoreDescription = {
   noun: 'Record',
   path: '/v1/records/:collection/:id',
   names: z.object({
-    collection: pathName('The collection.'),
-    id: pathName('The id of the document.'),
+    collection: segmentOf('The collection.'),
+    id: segmentOf('The id of the document.'),
   }),
   resource: ({ collection, id }) => `records/${collection}/${id}`,
   found: FOUND,
@@ -39,65 +40,77 @@ export function recordRoutes(services: RecordServices): readonly Route[] {
   });
 }
 
-async function putRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function putRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
-  const expected = expectedVersion(exchange.request);
-  const body = await jsonOf(exchange, services, DOCUMENT);
-  const outcome = await settled(exchange, 'records', key, (call) =>
-    collection.put(id, body, { token, ...(expected !== undefined && { expected }), ...call }),
-  );
-  exchange.response.set('ETag', etagOf(outcome.version));
-  answerWrite(exchange.response, 'records', key, outcome);
+  const expected = expectedVersion(exchange.message);
+  const bytes = await jsonBytesOf(exchange, services);
+  const outcome = await services.concurrency.database.using(exchange, async () => {
+    const body = parsedAs(DOCUMENT, bytes);
+    return settled(exchange, 'records', key, (call) =>
+      collection.put(id, body, { token, ...(expected !== undefined && { expected }), ...call }),
+    );
+  });
+  return answerWrite('records', key, outcome, { ETag: etagOf(outcome.version) });
 }
 
-async function deleteRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function deleteRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
-  const expected = expectedVersion(exchange.request);
-  const outcome = await settled(exchange, 'records', key, (call) =>
-    collection.delete(id, { token, ...(expected !== undefined && { expected }), ...call }),
+  const expected = expectedVersion(exchange.message);
+  const outcome = await services.concurrency.database.using(exchange, () =>
+    settled(exchange, 'records', key, (call) =>
+      collection.delete(id, { token, ...(expected !== undefined && { expected }), ...call }),
+    ),
   );
-  answerWrite(exchange.response, 'records', key, outcome);
+  return answerWrite('records', key, outcome);
 }
 
-async function claimRecord(services: RecordServices, exchange: Exchange): Promise<void> {
-  const { response, signal } = exchange;
+async function claimRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
+  const { signal } = exchange;
   const { collection, id } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
-  await settledClaim(exchange, () => collection.claim(id, { token, signal }));
-  answerClaim(response, token);
+  await services.concurrency.database.using(exchange, () =>
+    settledClaim(exchange, () => collection.claim(id, { token, signal })),
+  );
+  return answerClaim(token);
 }
 
-async function claimAndGetRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function claimAndGetRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { signal, caller, resource } = exchange;
   const { collection, id, key } = recordIn(exchange, services);
   checkAllowed(caller, 'read', resource);
   const token = presentedToken(exchange, services);
-  const current = await settledClaim(exchange, () => collection.claimAndGet(id, { token, signal }));
-  send(exchange, key, current);
+  const current = await services.concurrency.database.using(exchange, () =>
+    settledClaim(exchange, () => collection.claimAndGet(id, { token, signal })),
+  );
+  return found(exchange, key, current);
 }
 
-async function getRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+async function getRecord(services: RecordServices, exchange: Exchange): Promise<Answer> {
   const { collection, id, key } = recordIn(exchange, services);
   refuseToken(exchange);
-  send(exchange, key, await collection.get(id, { signal: exchange.signal }));
+  const current = await services.concurrency.database.using(exchange, () =>
+    collection.get(id, { signal: exchange.signal }),
+  );
+  return found(exchange, key, current);
 }
 
-function send({ request, response }: Exchange, key: string, current: CurrentRecord | null): void {
+function found({ message }: Exchange, key: string, current: CurrentRecord | null): Answer {
   if (current === null) throw new Problem('not-found', 'there is no record of this id');
   const etag = etagOf(current.version);
-  response.set({
+  const headers = {
     ETag: etag,
     'Fencing-Token': String(current.token),
     'Fencing-Write-Id': nameWrite({ kind: 'records', id: current.writeId, key }),
     'Cache-Control': 'no-cache',
-  });
-  if (isNotModified(request, etag)) return void response.status(304).end();
-  const bytes = Buffer.from(JSON.stringify(current.body));
-  response.setHeader('Content-Type', 'application/json');
-  response.setHeader('Content-Length', bytes.length);
-  response.end(request.method === 'HEAD' ? undefined : bytes);
+  };
+  if (isNotModified(message, etag)) return { status: 304, headers };
+  return {
+    status: 200,
+    headers: { ...headers, 'Content-Type': 'application/json' },
+    body: Buffer.from(JSON.stringify(current.body)),
+  };
 }
 
 function recordIn({ names }: Exchange, { records }: RecordServices) {

@@ -1,5 +1,7 @@
+import { ENCODED_PATTERN } from '@fenced/client/protocol/path';
 import * as z from 'zod';
 import type { ZodOpenApiResponseObject } from 'zod-openapi';
+import { TAG_PATTERN } from '../conditions.js';
 import type { Names, Route } from '../exchange.js';
 import { withHead } from '../openapi.js';
 import { OF_BODY, OF_CLAIM, OF_READ, OF_WRITE, problems } from '../problem-schemas.js';
@@ -12,25 +14,30 @@ import {
   WRITE_ID,
 } from '../wire-schemas.js';
 
-const text = (description: string) => z.string().describe(description).exactOptional();
+const text = (pattern: RegExp, description: string) =>
+  z.string().regex(pattern).describe(description).exactOptional();
 
 const READ_HEADERS = z.object({
-  'If-Match': text('Entity tags.'),
-  'If-None-Match': text('Entity tags, or `*`.'),
+  'If-Match': z.string().describe('Entity tags.').exactOptional(),
+  'If-None-Match': z.string().describe('Entity tags, or `*`.').exactOptional(),
 });
 const RANGE_HEADERS = READ_HEADERS.extend({
-  Range: text('One range of bytes.'),
-  'If-Range': text('The entity tag that the range is of.'),
+  Range: z.string().describe('One range of bytes.').exactOptional(),
+  'If-Range': z.string().describe('The entity tag that the range is of.').exactOptional(),
 });
 const CLAIM_HEADERS = z.object({
   'Fencing-Token': PRESENTED_TOKEN,
   'Fencing-Resource': text(
+    ENCODED_PATTERN,
     'The resource of the lease that the token belongs to, percent-encoded as in a path. That lease must guard the key. By default, the resource is the key, or collection/id.',
   ),
 });
 const WRITE_HEADERS = CLAIM_HEADERS.extend({
-  'If-Match': text('One strong entity tag: the only version that may be replaced.'),
-  'If-None-Match': text('`*`: write only if no value is stored.'),
+  'If-Match': text(
+    TAG_PATTERN,
+    'One strong entity tag: the only version that may be replaced. Not beside If-None-Match.',
+  ),
+  'If-None-Match': text(/^[*]$/, '`*`: write only if no value is stored.'),
 });
 
 const NOT_MODIFIED = { description: 'The reader has this version.', headers: WITH_VERSION };

@@ -1,10 +1,11 @@
 import type { Settlement } from '@fenced/store';
 import * as z from 'zod';
-import { type Route, reply } from '../exchange.js';
+import { jsonAnswer } from '../answer.js';
+import type { Exchange, Route } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
 import type { Services } from '../services.js';
-import { json, pathName, WRITE_ID } from '../wire-schemas.js';
+import { json, WRITE_ID } from '../wire-schemas.js';
 import { type NamedWrite, parseWriteName } from '../write-id.js';
 
 const WRITE = z.object({
@@ -27,7 +28,7 @@ export function writeRoutes(services: Services): readonly Route[] {
         operationId: 'readWriteOutcome',
         summary: 'The outcome of a write',
         requestParams: {
-          path: z.object({ writeId: pathName('Of a write that ended with `outcome-unknown`.') }),
+          path: z.object({ writeId: WRITE_ID }),
         },
         responses: {
           200: {
@@ -37,24 +38,27 @@ export function writeRoutes(services: Services): readonly Route[] {
           ...problems([...OF_STORE, 'conflict', 'unsafe-store', 'not-found']),
         },
       },
-      handle: async ({ response, names, signal }) => {
-        const { writeId = '' } = names;
-        const outcome = await outcomeOf(services, parseWriteName(writeId), signal);
-        reply(response, { writeId, outcome });
+      handle: async (exchange) => {
+        const { writeId = '' } = exchange.names;
+        const outcome = await outcomeOf(services, exchange, parseWriteName(writeId));
+        return jsonAnswer(200, { writeId, outcome });
       },
     },
   ];
 }
 
 async function outcomeOf(
-  { objects, records }: Services,
+  { objects, records, concurrency }: Services,
+  exchange: Exchange,
   { kind, id, key }: NamedWrite,
-  signal: AbortSignal,
 ): Promise<Settlement> {
+  const { signal } = exchange;
   if (kind === 'objects' && objects) return objects.settle(id, { key, signal });
   if (kind === 'records' && records) {
     const [collection = '', name = ''] = key.split('/');
-    return records.records(collection).settle(name, id, { signal });
+    return concurrency.database.using(exchange, () =>
+      records.records(collection).settle(name, id, { signal }),
+    );
   }
   throw new Problem('not-found', `this gateway has no store for ${kind}`);
 }
