@@ -104,9 +104,12 @@ export interface Pruned {
   readonly heldBackBy: string | null;
 }
 
-/** A guarded table. */
+/** A table that is guarded, or should be. */
 export interface Guard {
-  /** As in SQL, with its schema if that is not in the connection's search path. */
+  /**
+   * As in SQL, with its schema if that is not in the connection's search path, or if no table has
+   * this name now.
+   */
   readonly table: string;
   /** The SQL that gives a row's resource; null if another version made the guard. */
   readonly expression: string | null;
@@ -115,7 +118,7 @@ export interface Guard {
 }
 
 /** The schema that this release needs: the number in `fenced.version()` of its schema.sql. */
-const SCHEMA_VERSION = 6;
+const SCHEMA_VERSION = 7;
 
 /** Limit for a scan of the whole ratchet. 100 million rows take less. */
 const SCAN_LIMIT_MS = 600_000;
@@ -328,9 +331,10 @@ export class FencedPostgres {
    * now. For the owner of the table.
    *
    * @param table as in SQL: `public.invoice`
-   * @param expression SQL over a row's columns that gives its resource: `'invoice/' || id`
+   * @param expression SQL over a row's columns that gives its resource: `'invoice/' || id`. It may
+   *   depend on nothing else, so all its functions are IMMUTABLE.
    * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it, or
-   *   uses objects of another role
+   *   depends on more than the row, or uses objects of another role
    * @throws {StoreSetupError} the role may not, or other roles may create triggers on the table
    */
   async guard(table: string, expression: string): Promise<void> {
@@ -344,11 +348,13 @@ export class FencedPostgres {
   }
 
   /**
-   * The guarded tables of the database, each with the problem of its guard. Other roles with rights
-   * on a table, and its owner, can remove a guard: ask from time to time. Errors as `guard`.
+   * The tables of the database that are guarded, or should be, each with the problem of its guard.
+   * Other roles with rights on a table, and its owner, can remove a guard. A copy that takes the
+   * table's place has none. So ask from time to time. Errors as `guard`.
    */
   async guards(): Promise<Guard[]> {
-    const text = 'SELECT target::pg_catalog.text, expression, problem FROM fenced.guards()';
+    const text = `SELECT coalesce(target::pg_catalog.text, recorded), expression, problem
+      FROM fenced.guards()`;
     const result = await this.#ask((session) => session.query(text));
     return fieldsOf(result).map(([table, expression = null, problem = null]) => ({
       table: table ?? '',
