@@ -952,16 +952,16 @@ $$;
 CREATE OR REPLACE FUNCTION fenced.refuse_unguarded() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  found record;
+  bare record;
 BEGIN
-  SELECT c.oid::regclass AS target, h.rows INTO found
+  SELECT c.oid::regclass AS target, h.rows INTO bare
     FROM fenced.guarded w
     JOIN pg_class c ON c.oid = to_regclass(format('%I.%I', w.schema_name, w.table_name)), fenced.holes(c.oid) h
     WHERE h.rows IS NOT NULL LIMIT 1;
   IF FOUND THEN
-    RAISE EXCEPTION 'the command would leave % without its guard: %', found.target, found.rows
+    RAISE EXCEPTION 'the command would leave % without its guard: %', bare.target, bare.rows
       USING ERRCODE = 'UF006',
-        HINT = format('To give the guard up: SELECT fenced.unguard(%L). A copy gets its guard before it gets the name.', found.target);
+        HINT = format('To give the guard up: SELECT fenced.unguard(%L). A copy gets its guard before it gets the name.', bare.target);
   END IF;
 END
 $$;
