@@ -449,11 +449,17 @@ describe('guards() and the rights on a table', () => {
   ];
   test.each(changes)('report %s, and guard() mends it', async (_, change, problem) => {
     const { store, pool } = await openGuarded();
-    const intact = { table: 'invoice', expression: "'invoice/' || id", problem: null };
-    const other = { table: 'line', expression: "'invoice/' || invoice", problem: null };
+    const intact = {
+      table: 'invoice',
+      expression: "'invoice/' || id",
+      mode: 'refuse',
+      problem: null,
+    };
+    const other = { ...intact, table: 'line', expression: "'invoice/' || invoice" };
     expect(await store.guards()).toEqual([intact, other]);
     await pool.query(change);
     const told = { ...intact, problem: expect.stringMatching(problem) };
+    if (change.startsWith('DROP TRIGGER fenced_guard ')) Object.assign(told, { mode: null });
     expect(await store.guards()).toEqual([told, other]);
     if (change.startsWith('GRANT')) await pool.query('REVOKE TRIGGER ON invoice FROM PUBLIC');
     await store.guard('invoice', "'invoice/' || id");

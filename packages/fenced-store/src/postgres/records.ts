@@ -136,14 +136,14 @@ export class FencedRecords {
   /**
    * Writes a document, unless a higher token has been seen. For read-modify-write use `update`.
    *
-   * The document is stored as `jsonb`, which keeps every value, but neither the order of an object's
+   * The document is stored as `jsonb`. It keeps every value, but neither the order of an object's
    * keys nor the sign of -0. NaN, Infinity and a nesting that overflows the stack are refused.
    *
    * @throws {StaleTokenError} a higher token has been seen
    * @throws {VersionMismatchError} another version than `expected` is there
    * @throws {OutcomeUnknownError} the reply was lost, and the document does not show the outcome
    * @throws {StoreUnavailableError | StoreSetupError} nothing was written
-   * @throws {UnsupportedByStoreError} PostgreSQL cannot store a document so large, or nested so deep
+   * @throws {UnsupportedByStoreError} the document is too large, or nested too deep
    * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent, or PostgreSQL cannot store
    *   this JSON (`\u0000`)
    */
@@ -406,8 +406,8 @@ function currentOf(row: Row | undefined): CurrentRecord | null {
 }
 
 /**
- * The text of a document. JSON.stringify writes NaN and Infinity as null. A replacer finds them, but
- * takes more stack and time, so it looks only at documents with a null.
+ * The text of a document. JSON.stringify writes NaN and Infinity as null. A replacer finds them,
+ * but takes more stack and time, so it looks only at documents with a null.
  *
  * @throws {InvalidArgumentError} it is no value of JSON
  */

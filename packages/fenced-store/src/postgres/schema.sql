@@ -60,7 +60,8 @@ BEGIN
         THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 5 first.' END;
   END IF;
   IF installed < 7 THEN
-    DROP FUNCTION fenced.guards(), fenced.presented();
+    DROP FUNCTION fenced.guards(), fenced.presented(), fenced.guard(regclass, text),
+      fenced.guard_by_path(regclass, text, text);
   END IF;
   IF installed = 5 THEN
     LOCK TABLE fenced.ratchet, fenced.floor, fenced.record IN ACCESS EXCLUSIVE MODE;
@@ -195,6 +196,49 @@ BEGIN
   END IF;
 END
 $$;
+
+-- The writes that guards in audit mode would have refused: one row for each transaction, statement
+-- and reason. So no two transactions wait for each other, and a statement of a million rows adds
+-- one row. A write that is rolled back leaves no row.
+--
+-- Invariant: only a guard writes rows that the view `audit` shows. It runs as the owner of its
+-- table, so `owner` is that role. Any role can insert rows, but only under its own name.
+CREATE TABLE IF NOT EXISTS fenced.audit_log (
+  owner name NOT NULL DEFAULT current_user,
+  schema_name name NOT NULL,
+  table_name name NOT NULL,
+  role name NOT NULL,
+  application text NOT NULL,
+  statement text NOT NULL,
+  reason text NOT NULL,
+  resource text COLLATE "C",
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  digest text NOT NULL,
+  PRIMARY KEY (xid, owner, digest)
+);
+
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = 'fenced.audit_log'::regclass) THEN
+    ALTER TABLE fenced.audit_log ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY guard_inserts ON fenced.audit_log FOR INSERT WITH CHECK (owner = current_user);
+    CREATE POLICY owner_reads ON fenced.audit_log FOR SELECT USING (fenced.acts_as(owner));
+    CREATE POLICY owner_deletes ON fenced.audit_log FOR DELETE USING (fenced.acts_as(owner));
+    GRANT SELECT, INSERT, DELETE ON fenced.audit_log TO PUBLIC;
+  END IF;
+END
+$$;
+
+-- For the owners of guarded tables: the roles, applications and statements that would be refused.
+CREATE OR REPLACE VIEW fenced.audit WITH (security_barrier) AS
+  SELECT l.schema_name, l.table_name, l.role, l.application, l.statement, l.reason,
+    count(*) AS transactions, min(l.at) AS first_at, max(l.at) AS last_at,
+    (array_agg(l.resource ORDER BY l.at DESC))[1] AS last_resource
+  FROM fenced.audit_log l JOIN fenced.guarded g USING (owner, schema_name, table_name)
+  WHERE fenced.acts_as(l.owner)
+  GROUP BY l.schema_name, l.table_name, l.role, l.application, l.statement, l.reason;
+GRANT SELECT ON fenced.audit TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 7';
@@ -646,6 +690,53 @@ BEGIN
 END
 $$;
 
+-- Records a write that a guard in audit mode would have refused, and warns its client. Called by
+-- the trigger, which runs as the owner of the table. The role, the application and the statement
+-- are those of the session.
+CREATE OR REPLACE FUNCTION fenced.note_unfenced(
+  schema_name name, table_name name, resource text, reason text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
+DECLARE
+  role CONSTANT text := fenced.session_role();
+  application CONSTANT text := current_setting('application_name');
+  statement CONSTANT text := left(current_query(), 1000);
+BEGIN
+  INSERT INTO fenced.audit_log (schema_name, table_name, role, application, statement, reason, resource, digest)
+    VALUES (schema_name, table_name, role, application, statement, reason, resource,
+      md5(concat_ws(E'\n', schema_name, table_name, role, application, reason, statement)))
+    ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    RAISE WARNING 'the guard of %.% will refuse this write: %', quote_ident(schema_name), quote_ident(table_name), reason
+      USING DETAIL = json_build_object('resource', resource), HINT = 'The guard is in audit mode. SELECT * FROM fenced.audit';
+  END IF;
+END
+$$;
+
+-- The role that the session acts as. Inside a trigger that runs as its owner, current_user is not.
+CREATE OR REPLACE FUNCTION fenced.session_role() RETURNS name
+LANGUAGE sql STABLE AS $$ SELECT CASE current_setting('role')
+  WHEN 'none' THEN session_user ELSE current_setting('role')::name END $$;
+
+-- Called by the triggers of guards in audit mode for each row: records a write that `require` would
+-- refuse. A transaction that presented a token holds the resource, so the highest token is final.
+CREATE OR REPLACE FUNCTION fenced.audit_row(schema_name name, table_name name, resource text)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  presented CONSTANT text :=
+    fenced.token_in(current_setting(fenced.slot(resource), true), resource);
+  reason CONSTANT text := CASE
+    WHEN presented IS NULL THEN 'no token'
+    WHEN NOT has_function_privilege(fenced.session_role(), 'fenced.advance(text, bigint)', 'EXECUTE')
+      THEN 'the role may not present tokens'
+    WHEN fenced.highest(resource) > presented::bigint THEN 'stale token' END;
+BEGIN
+  IF reason IS NOT NULL THEN
+    PERFORM fenced.note_unfenced(schema_name, table_name, resource, reason);
+  END IF;
+END
+$$;
+
 -- A trigger for TRUNCATE does not see the rows, so it cannot check their tokens.
 CREATE OR REPLACE FUNCTION fenced.refuse_truncate() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -759,12 +850,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM unnest(functions) f LEFT JOIN pg_proc p ON p.oid = to_regprocedure(f) $$;
 
 -- Guards a table. The expression is read with the search path `path`.
-CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, path text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, mode text, path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $guard$
 DECLARE
+  is_audit CONSTANT boolean := mode COLLATE "C" = 'audit';
   relation record;
   routine text;
   reading text;
+  body text;
   resource text;
   settings text;
   part record;
@@ -774,6 +867,9 @@ DECLARE
 BEGIN
   SELECT c.relname, c.relkind, c.relowner, n.nspname, pg_get_userbyid(c.relowner) AS owner INTO STRICT relation
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = target;
+  IF coalesce(mode, '') COLLATE "C" NOT IN ('refuse', 'audit') THEN
+    RAISE EXCEPTION 'the mode of a guard is refuse or audit' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
   IF relation.relkind NOT IN ('r', 'p') THEN
     RAISE EXCEPTION '% is not a table', target USING ERRCODE = 'wrong_object_type';
   END IF;
@@ -831,30 +927,44 @@ BEGIN
   EXECUTE format('DROP VIEW %s', routine);
   settings := (SELECT string_agg(format('SET %s = %L', split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)), ' ')
     FROM pg_proc, unnest(proconfig) AS c WHERE oid = 'fenced.resolved(regclass)'::regprocedure AND NOT starts_with(c, 'search_path='));
-  -- Not CREATE OR REPLACE: a function of another role would keep its owner.
-  EXECUTE format($create$
-    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp %3$s AS %2$L
-    $create$, routine, format($body$
-#variable_conflict use_column
-DECLARE
-  installation_ CONSTANT text := %3$L;
-  resource_before_ text COLLATE "C";
-  resource_after_ text COLLATE "C";
-  done_ text;
-BEGIN
+  body := format($body$
   IF TG_OP <> 'INSERT' THEN
     resource_before_ := (SELECT %1$s FROM (SELECT OLD.*) AS %2$I);
-    done_ := fenced.require(resource_before_);
+    done_ := %3$s(%4$sresource_before_);
   END IF;
   IF TG_OP <> 'DELETE' THEN
     resource_after_ := (SELECT %1$s FROM (SELECT NEW.*) AS %2$I);
     IF TG_OP = 'INSERT' OR resource_after_ IS DISTINCT FROM resource_before_ THEN
-      done_ := fenced.require(resource_after_);
+      done_ := %3$s(%4$sresource_after_);
     END IF;
+  END IF;$body$, resource, relation.relname, CASE WHEN is_audit THEN 'fenced.audit_row' ELSE 'fenced.require' END,
+    CASE WHEN is_audit THEN format('%L, %L, ', relation.nspname, relation.relname) END);
+  IF is_audit THEN
+    -- In audit mode, an expression that fails must not refuse the write either.
+    body := format($body$
+  IF TG_OP = 'TRUNCATE' THEN
+    done_ := fenced.note_unfenced(%1$L, %2$L, NULL, 'TRUNCATE');
+    RETURN NULL;
   END IF;
+  BEGIN%3$s
+  EXCEPTION WHEN OTHERS THEN
+    done_ := fenced.note_unfenced(%1$L, %2$L, NULL, SQLERRM);
+  END;$body$, relation.nspname, relation.relname, body);
+  END IF;
+  -- Not CREATE OR REPLACE: a function of another role would keep its owner.
+  EXECUTE format($create$
+    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql %4$s SET search_path = pg_catalog, pg_temp %3$s AS %2$L
+    $create$, routine, format($body$
+#variable_conflict use_column
+DECLARE
+  installation_ CONSTANT text := %2$L;
+  resource_before_ text COLLATE "C";
+  resource_after_ text COLLATE "C";
+  done_ text;
+BEGIN%1$s
   RETURN NULL;
 END
-    $body$, resource, relation.relname, fenced.installation()), settings);
+    $body$, body, fenced.installation()), settings, CASE WHEN is_audit THEN 'SECURITY DEFINER' END);
   EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', routine);
   IF relation.owner <> current_user THEN
     EXECUTE format('ALTER FUNCTION %s() OWNER TO %I', routine, relation.owner);
@@ -864,7 +974,8 @@ END
     target, routine, fenced.digest(format('%s()', routine)::regprocedure), expression);
   FOR partition IN SELECT target UNION SELECT relid FROM pg_partition_tree(target) LOOP
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard', partition);
-    EXECUTE format('CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION fenced.refuse_truncate()', partition);
+    EXECUTE format('CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION %s()', partition,
+      CASE WHEN is_audit THEN routine ELSE 'fenced.refuse_truncate' END);
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard_truncate', partition);
   END LOOP;
   INSERT INTO fenced.guarded (schema_name, table_name, owner, expression, functions, digest)
@@ -876,14 +987,15 @@ $guard$;
 -- Lets every row of the table be written only in transactions that presented a token for its
 -- resource. The expression gives the resource from the row's columns. A second call replaces the
 -- first. For the owner of the table. The names in the expression keep the meaning that they have
--- for the caller now.
+-- for the caller now. With the mode 'audit', the guard refuses nothing: it warns, and records what
+-- it would refuse. A call without a mode then lets it refuse.
 --
 -- The row trigger is a constraint trigger, which no role can replace. It is an AFTER trigger, so it
 -- sees the stored row. It is ENABLE ALWAYS, so it also fires for replicated rows. A partition that
 -- is created later is guarded, except against its own TRUNCATE, until this is called again.
-CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
+CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text, mode text DEFAULT 'refuse') RETURNS void
 LANGUAGE sql VOLATILE
-RETURN fenced.guard_by_path(target, expression, pg_catalog.current_setting('search_path'));
+RETURN fenced.guard_by_path(target, expression, mode, pg_catalog.current_setting('search_path'));
 
 -- A hash that changes with the function.
 CREATE OR REPLACE FUNCTION fenced.digest(routine regprocedure) RETURNS text
@@ -904,7 +1016,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       coalesce((SELECT g.tgenabled FROM pg_trigger g JOIN pg_trigger t ON t.tgrelid = target AND t.tgname = 'fenced_guard' AND t.tgfoid = g.tgfoid
         WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard' AND g.tgtype = 29 AND g.tgqual IS NULL AND cardinality(g.tgattr::int2[]) = 0), 'D') AS of_rows,
       coalesce((SELECT g.tgenabled FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard_truncate'
-        AND g.tgfoid = 'fenced.refuse_truncate()'::regprocedure AND g.tgtype = 34 AND g.tgqual IS NULL), 'D') AS of_all
+        AND (g.tgfoid = 'fenced.refuse_truncate()'::regprocedure OR g.tgfoid = (SELECT t.tgfoid FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+          WHERE t.tgrelid = target AND t.tgname = 'fenced_guard' AND p.prosecdef)) AND g.tgtype = 34 AND g.tgqual IS NULL), 'D') AS of_all
     FROM pg_class r WHERE r.oid = target OR r.oid IN (SELECT relid FROM pg_partition_tree(target)) ORDER BY 1) part
 $$;
 
@@ -912,12 +1025,14 @@ $$;
 -- is as `guard` made it. `recorded` is the name in fenced.guarded; `target` is NULL if no table has
 -- that name.
 CREATE OR REPLACE FUNCTION fenced.guards()
-RETURNS TABLE (target regclass, recorded text, expression text, problem text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (target regclass, recorded text, expression text, mode text, problem text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
   SELECT c.oid::regclass, quote_ident(w.schema_name) || '.' || quote_ident(w.table_name),
     -- The trigger's arguments are the digest (32 bytes) and the expression. A zero byte ends each.
     CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding())
       ELSE w.expression END,
+    -- Only the function of a guard in audit mode runs as the owner of the table.
+    CASE WHEN p.prosecdef THEN 'audit' WHEN t.tgnargs = 2 THEN 'refuse' END,
     CASE WHEN c.oid IS NULL THEN 'there is no such table: guard the table that took its place, and delete this row of fenced.guarded'
     ELSE nullif(concat_ws('; ',
       CASE WHEN t.oid IS NULL THEN 'its trigger is gone'
@@ -950,7 +1065,7 @@ $$;
 --   CREATE EVENT TRIGGER fenced_guards ON ddl_command_end
 --     EXECUTE FUNCTION fenced.refuse_unguarded();
 CREATE OR REPLACE FUNCTION fenced.refuse_unguarded() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
 DECLARE
   bare record;
 BEGIN
@@ -968,7 +1083,7 @@ $$;
 
 -- Removes the guard, if there is one.
 CREATE OR REPLACE FUNCTION fenced.unguard(target regclass) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
 DECLARE
   -- In a restored database, the function has the name that the first database gave it.
   named CONSTANT oid := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');

@@ -104,6 +104,18 @@ export interface Pruned {
   readonly heldBackBy: string | null;
 }
 
+/** The mode of a guard: to refuse a write without a valid token, or to record it only. */
+export type GuardMode = 'refuse' | 'audit';
+
+export interface GuardOptions {
+  /**
+   * `audit` lets every write pass. The server warns its client, and the view `fenced.audit` shows
+   * the role, the application and the statement. A call of `guard` without the mode ends that.
+   * @default 'refuse'
+   */
+  readonly mode?: GuardMode;
+}
+
 /** A table that is guarded, or should be. */
 export interface Guard {
   /**
@@ -113,6 +125,8 @@ export interface Guard {
   readonly table: string;
   /** The SQL that gives a row's resource; null if another version made the guard. */
   readonly expression: string | null;
+  /** Null if there is no guard, or another version made it. */
+  readonly mode: GuardMode | null;
   /** The problem of the guard; null if it is as `guard` made it. */
   readonly problem: string | null;
 }
@@ -337,9 +351,14 @@ export class FencedPostgres {
    *   depends on more than the row, or uses objects of another role
    * @throws {StoreSetupError} the role may not, or other roles may create triggers on the table
    */
-  async guard(table: string, expression: string): Promise<void> {
+  async guard(table: string, expression: string, options: GuardOptions = {}): Promise<void> {
     checkText('expression', expression);
-    await this.#govern(table, 'SELECT fenced.guard($1::pg_catalog.regclass, $2)', [expression]);
+    checkOptions(options, ['mode'], "{ mode: 'audit' }");
+    const { mode = 'refuse' } = options;
+    if (mode !== 'refuse' && mode !== 'audit')
+      throw new InvalidArgumentError(`mode must be refuse or audit value=${shown(mode)}`);
+    const call = 'SELECT fenced.guard($1::pg_catalog.regclass, $2, $3)';
+    await this.#govern(table, call, [expression, mode]);
   }
 
   /** Removes the guard, if there is one. Errors as `guard`. */
@@ -353,12 +372,13 @@ export class FencedPostgres {
    * table's place has none. So ask from time to time. Errors as `guard`.
    */
   async guards(): Promise<Guard[]> {
-    const text = `SELECT coalesce(target::pg_catalog.text, recorded), expression, problem
+    const text = `SELECT coalesce(target::pg_catalog.text, recorded), expression, mode, problem
       FROM fenced.guards()`;
     const result = await this.#ask((session) => session.query(text));
-    return fieldsOf(result).map(([table, expression = null, problem = null]) => ({
+    return fieldsOf(result).map(([table, expression = null, mode = null, problem = null]) => ({
       table: table ?? '',
       expression,
+      mode: mode as GuardMode | null,
       problem,
     }));
   }
