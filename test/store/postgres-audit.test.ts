@@ -9,7 +9,8 @@ import {
 } from './harness/postgres-support.js';
 
 const expression = "'invoice/' || id";
-const AUDIT = 'SELECT role, application, statement, reason, transactions, last_resource FROM fenced.audit';
+const AUDIT =
+  'SELECT role, application, statement, reason, transactions, last_resource FROM fenced.audit';
 
 /** A table with a guard in audit mode, and a role that may write the table. */
 async function openAudited() {
@@ -44,17 +45,26 @@ describe('a guard in audit mode', () => {
     await store.claim({ resource: 'invoice/2', token: 34 });
     const all = 'UPDATE invoice SET total = total + 1';
     expect((await writer.query(all)).rowCount).toBe(100);
-    expect(notices).toEqual([
-      'the guard of public.invoice will refuse this write: no token',
-    ]);
+    expect(notices).toEqual(['the guard of public.invoice will refuse this write: no token']);
     await writer.query(all);
     await admin.query(`SELECT fenced.allow('${role}')`);
     await store.query({ resource: 'invoice/1', token: 7 }, `${all} WHERE id = 1`);
-    await writer.query("INSERT INTO invoice VALUES ($1)", [101]);
+    await writer.query('INSERT INTO invoice VALUES ($1)', [101]);
     await writer.query('TRUNCATE invoice');
     expect(await seen()).toEqual([
-      { ...audited, statement: 'INSERT INTO invoice VALUES ($1)', reason: 'no token', last_resource: 'invoice/101' },
-      { ...audited, statement: all, reason: 'no token', transactions: '2', last_resource: 'invoice/1' },
+      {
+        ...audited,
+        statement: 'INSERT INTO invoice VALUES ($1)',
+        reason: 'no token',
+        last_resource: 'invoice/101',
+      },
+      {
+        ...audited,
+        statement: all,
+        reason: 'no token',
+        transactions: '2',
+        last_resource: 'invoice/1',
+      },
       { ...audited, statement: 'TRUNCATE invoice', reason: 'TRUNCATE', last_resource: null },
     ]);
     expect(await store.guards()).toEqual([
@@ -109,9 +119,13 @@ describe('a guard in audit mode', () => {
     expect(await seen()).toMatchObject([audited]);
     expect((await writer.query('SELECT FROM fenced.audit')).rowCount).toBe(0);
     await writer.query('SET row_security = on');
-    expect((await writer.query(`DELETE FROM fenced.audit_log WHERE owner = '${owner}'`)).rowCount).toBe(0);
+    expect(
+      (await writer.query(`DELETE FROM fenced.audit_log WHERE owner = '${owner}'`)).rowCount,
+    ).toBe(0);
     // The session's role counts, not the role that logged in.
-    await admin.query(`BEGIN; SET LOCAL ROLE ${role}; ${write.replace('invoice', 'public.invoice')}; COMMIT`);
+    await admin.query(
+      `BEGIN; SET LOCAL ROLE ${role}; ${write.replace('invoice', 'public.invoice')}; COMMIT`,
+    );
     expect((await seen()).map((row) => row.role)).toEqual([role, role]);
   });
 
@@ -124,9 +138,12 @@ describe('a guard in audit mode', () => {
     other.release();
   });
 
-  test.each([{ mode: 'Audit' }, { mode: null }, { modes: 'audit' }])('is not made by %j', async (options) => {
-    const { store } = await openAudited();
-    const guarded = store.guard('invoice', expression, options as never);
-    await expect(guarded).rejects.toMatchObject({ code: 'invalid-argument' });
-  });
+  test.each([{ mode: 'Audit' }, { mode: null }, { modes: 'audit' }])(
+    'is not made by %j',
+    async (options) => {
+      const { store } = await openAudited();
+      const guarded = store.guard('invoice', expression, options as never);
+      await expect(guarded).rejects.toMatchObject({ code: 'invalid-argument' });
+    },
+  );
 });
