@@ -40,7 +40,9 @@ const WARM_UP = 300;
  * rows.
  */
 export async function benchPostgres(): Promise<Row[]> {
-  await using service = await startPostgres({ fsync: true });
+  // The lock table must hold a lock for each of 100,000 resources.
+  const settings = { max_locks_per_transaction: '2048' };
+  await using service = await startPostgres({ fsync: true, settings });
   const rows: Row[] = [];
   for (const synchronousCommit of ['on', 'off']) {
     const options = `-c synchronous_commit=${synchronousCommit}`;
@@ -70,7 +72,7 @@ export async function benchPostgres(): Promise<Row[]> {
         );
       }
       if (connections === 1 && synchronousCommit === 'off')
-        rows.push(...(await compare('postgres', guards(pool), 2)));
+        rows.push(...(await compare('postgres', guards(pool), 2)), ...(await manyResources(pool)));
       for (const each of [pool, pipelining]) await each.end();
     }
   }
@@ -179,4 +181,38 @@ function guards(pool: pg.Pool): [Subject, ...Subject[]] {
       },
     },
   ];
+}
+
+/** Rows of as many resources, in one transaction: does the time of a row stay the same? */
+async function manyResources(pool: pg.Pool): Promise<Row[]> {
+  const ledger = new FencedPostgres({ pool, holdMs: 600_000 });
+  await pool.query(`DROP TABLE IF EXISTS bench_many, bench_many_guarded;
+    CREATE TABLE bench_many (id int, total bigint NOT NULL DEFAULT 0);
+    CREATE TABLE bench_many_guarded (LIKE bench_many INCLUDING ALL)`);
+  await ledger.guard('bench_many_guarded', "'many/' || id");
+  const rows: Row[] = [];
+  for (const [count, rounds] of [
+    [1_000, 5],
+    [10_000, 3],
+    [100_000, 1],
+  ] as const) {
+    const resource = Array.from({ length: count }, (_, n) => `many/${n + 1}`);
+    const fence = { resource, token: 33n };
+    for (const table of ['bench_many', 'bench_many_guarded'])
+      await ledger.query(fence, `INSERT INTO ${table} SELECT generate_series(1, ${count})`);
+    const subjects: [Subject, ...Subject[]] = [
+      {
+        name: `UPDATE of ${count} rows`,
+        run: () => pool.query('UPDATE bench_many SET total = total + 1'),
+      },
+      {
+        name: `UPDATE of ${count} guarded rows of as many resources`,
+        run: () => ledger.query(fence, 'UPDATE bench_many_guarded SET total = total + 1'),
+      },
+    ];
+    rows.push(...(await compare('postgres', subjects, 1, { rounds, warmUp: 0 })));
+    for (const table of ['bench_many', 'bench_many_guarded'])
+      await ledger.query(fence, `DELETE FROM ${table}`);
+  }
+  return rows;
 }

@@ -2,6 +2,7 @@ import { StaleTokenError } from '@fenced/store';
 import type { FencedPostgres } from '@fenced/store/postgres';
 import type pg from 'pg';
 import { beforeEach, describe, expect, test } from 'vitest';
+import { forged } from './harness/postgres-attacks.js';
 import {
   gate,
   INSERT,
@@ -135,7 +136,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
   });
 
-  test('a session that sets fenced.presented by itself gets nothing by it', async () => {
+  test('a session that makes the settings of fenced.present by itself gets nothing by it', async () => {
     await write(store, 'in time');
     const begun = gate();
     const newer = gate();
@@ -144,7 +145,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
       await newer.passed;
     });
     await begun.passed;
-    await one.query(`SELECT set_config('fenced.presented', '{"${resource}":33}', false)`);
+    await one.query(forged(`ARRAY['${resource}']`, 33).replace(', true)', ', false)'));
     const late = rejectionOf(write(store, 'late'));
     await ledger.untilWaiting(1).finally(newer.open);
     await other;

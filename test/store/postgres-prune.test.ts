@@ -3,6 +3,7 @@ import { StaleTokenError } from '@fenced/store';
 import { asFencedError, FencedPostgres, type IsolationLevel } from '@fenced/store/postgres';
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
+import { forged } from './harness/postgres-attacks.js';
 import {
   asNewRole,
   connect,
@@ -128,13 +129,11 @@ describe('a token below the floor of a forgotten name is refused', () => {
     await ledger.store.prune(month);
     const client = await session(ledger);
     const begin = `BEGIN ISOLATION LEVEL ${isolation}`;
-    const forged = `SET LOCAL fenced.presented = '{}'; SELECT set_config('fenced.presented',
-      extract(epoch FROM now()) || '{"${resource}": 1099}', true); INSERT INTO orders VALUES (1)`;
     for (const write of [
       `SELECT fenced.present('${resource}', 1099)`,
       `SELECT fenced.present('{order/new,${resource}}'::text[], 1099)`,
       `SELECT fenced.advance('${resource}', 1099)`,
-      forged,
+      `${forged(`ARRAY['${resource}']`, 1099)}; INSERT INTO orders VALUES (1)`,
     ]) {
       await client.query(begin);
       await expect(client.query(write)).rejects.toMatchObject({

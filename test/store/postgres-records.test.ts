@@ -376,3 +376,48 @@ describe('claimAndGet', () => {
     },
   );
 });
+
+describe('a document that JSON or jsonb cannot keep', () => {
+  const nested = (depth: number): Json => {
+    let value: Json = 1;
+    for (let i = 0; i < depth; i++) value = [value];
+    return value;
+  };
+
+  test.each<[string, unknown]>([
+    ['NaN', { total: Number.NaN }],
+    ['Infinity', [1, Number.POSITIVE_INFINITY]],
+    ['-Infinity', Number.NEGATIVE_INFINITY],
+    ['NaN in an object', { total: new Number(Number.NaN) }],
+    ['a nesting that overflows the stack', nested(100_000)],
+    ['a BigInt', { total: 1n }],
+  ])('is refused: %s', async (_, body) => {
+    const { records } = await openRecords();
+    await records.put('1', 'before', { token: 1 });
+    const refusal = { code: 'invalid-argument', message: expect.stringMatching(/JSON/) };
+    await expect(records.put('1', body as Json, { token: 1 })).rejects.toMatchObject(refusal);
+    const update = records.update('1', { token: 1 }, () => body as Json);
+    await expect(update).rejects.toMatchObject(refusal);
+    expect(await records.get('1')).toMatchObject({ body: 'before' });
+  });
+
+  test('is refused by the database if only its stack is too small', async () => {
+    const { pool, url } = await openRecords();
+    await pool.query(`ALTER DATABASE ${url.pathname.slice(1)} SET max_stack_depth = '100kB'`);
+    const records = new FencedPostgres({ pool: connect(url.href) }).records('invoices');
+    await expect(records.put('1', nested(3_000), { token: 1 })).rejects.toMatchObject({
+      code: 'unsupported',
+      message: expect.stringContaining('stack depth limit exceeded'),
+    });
+    expect(await records.get('1')).toBeNull();
+  });
+
+  test('loses the order of its keys, and nothing else', async () => {
+    const { records } = await openRecords();
+    const body = { long: 1, b: [{ z: null, a: 'x' }], a: 1e308, tiny: 5e-324 };
+    await records.put('1', body, { token: 1 });
+    const current = await records.get('1');
+    expect(current?.body).toEqual(body);
+    expect(Object.keys(current?.body as object)).toEqual(['a', 'b', 'long', 'tiny']);
+  });
+});

@@ -34,15 +34,15 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 6 }]);
+    expect(rows).toEqual([{ version: 7 }]);
   });
 });
 
-describe('an upgrade from version 5', () => {
-  async function openVersion5() {
+describe.each([5, 6])('an upgrade from version %i', (from) => {
+  async function openEarlier() {
     const url = await createDatabase();
     const pool = connect(url.href);
-    const file = new URL('./harness/postgres-schema-5.sql', import.meta.url);
+    const file = new URL(`./harness/postgres-schema-${from}.sql`, import.meta.url);
     await pool.query(await readFile(file, 'utf8'));
     const role = await asNewRole(url);
     const theirs = new FencedPostgres({ pool: connect(role.href) });
@@ -51,19 +51,22 @@ describe('an upgrade from version 5', () => {
   }
 
   test('keeps tokens, documents and the right to present tokens', async () => {
-    const { pool, store, theirs } = await openVersion5();
+    const { pool, store, theirs } = await openEarlier();
     await pool.query("SELECT fenced.present('invoice/42', 34)");
     await pool.query(
       "SELECT fenced.put_record('bills', '1', '7', 34, '0190a6b0-0000-4000-8000-000000000000')",
     );
-    await expect(store.records('bills').put('1', 8, { token: 35 })).rejects.toMatchObject({
-      code: 'store-setup',
-      message: expect.stringContaining('run install()'),
-    });
-    // Version 5 may have deleted its note.
+    const put = store.records('bills').put('1', 7, { token: 34 });
+    if (from === 5)
+      await expect(put).rejects.toMatchObject({
+        code: 'store-setup',
+        message: expect.stringContaining('run install()'),
+      });
+    else await put;
     const earlier = store.newWriteId();
     await store.install();
-    expect(await store.settle(earlier)).toBe('unknown');
+    // Version 5 may have deleted its note.
+    expect(await store.settle(earlier)).toBe(from === 5 ? 'unknown' : 'not-applied');
     await expect(theirs.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
     await theirs.claim({ resource, token: 35 });
     const bill = await theirs.records('bills').claimAndGet('1', { token: 35 });
@@ -73,20 +76,24 @@ describe('an upgrade from version 5', () => {
     expect(await theirs.settle(theirs.newWriteId())).toBe('not-applied');
   });
 
-  test('keeps guards intact', async () => {
-    const { pool, store } = await openVersion5();
+  test('keeps guards, and reports that their expressions were not checked', async () => {
+    const { pool, store } = await openEarlier();
     await pool.query(
       "CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', $$'invoice/' || id$$)",
     );
     await store.install();
-    expect(await store.guards()).toMatchObject([{ table: 'invoice', problem: null }]);
+    expect(await store.guards()).toMatchObject([
+      { table: 'invoice', problem: expect.stringMatching(/^an earlier version made it/) },
+    ]);
     const write = 'INSERT INTO invoice VALUES (42)';
     await expect(pool.query(write)).rejects.toMatchObject({ code: 'UF002' });
     await store.query({ resource, token: 34 }, write);
+    await store.guard('invoice', "'invoice/' || id");
+    expect(await store.guards()).toMatchObject([{ table: 'invoice', problem: null }]);
   });
 
   test('leaves the functions, columns and indexes of a new installation', async () => {
-    const { pool, store } = await openVersion5();
+    const { pool, store } = await openEarlier();
     const parts = async (somewhere: pg.Pool) => {
       const { rows } = await somewhere.query(
         `SELECT oid::regprocedure::text AS part FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace
@@ -103,7 +110,7 @@ describe('an upgrade from version 5', () => {
   });
 
   test('does not give back a right that was taken away', async () => {
-    const { pool, role, store, theirs } = await openVersion5();
+    const { pool, role, store, theirs } = await openEarlier();
     await pool.query(`SELECT fenced.disallow('${role.username}')`);
     await store.install();
     await expect(theirs.claim({ resource, token: 35 })).rejects.toMatchObject({
@@ -112,22 +119,22 @@ describe('an upgrade from version 5', () => {
   });
 
   test('happens once if several processes install at once', async () => {
-    const { url, store } = await openVersion5();
+    const { url, store } = await openEarlier();
     const others = Array.from({ length: 4 }, () => new FencedPostgres({ pool: connect(url.href) }));
     await Promise.all(others.map((other) => other.install()));
     await store.claim({ resource, token: 41 });
   });
 
-  test('is the only one: schema.sql refuses the versions 4 and 7, and install leaves version 7 as it is', async () => {
+  test('is the only one: schema.sql refuses the versions 4 and 8, and install leaves version 8 as it is', async () => {
     const { store, pool } = await openLedger();
     const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
-    for (const version of [4, 7]) {
+    for (const version of [4, 8]) {
       await pool.query(
         `CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${version}'`,
       );
       const run = pool.query(await readFile(file, 'utf8'));
       await expect(run).rejects.toThrow(`has version ${version}`);
-      if (version === 7) await store.install();
+      if (version === 8) await store.install();
       else await expect(store.install()).rejects.toThrow('Run the schema.sql of version 5');
     }
   });

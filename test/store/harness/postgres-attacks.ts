@@ -68,7 +68,7 @@ export const GUARDS = `
   SELECT fenced.guard('line', $$'invoice/' || invoice$$);
   SELECT fenced.guard('card', $$'customer/' || customer$$);
   SELECT fenced.guard('part', $$'part/' || id$$);
-  SELECT fenced.guard('dated', $$concat_ws(' ', 'dated', at, span, bytes, share, price)$$);
+  SELECT fenced.guard('dated', $$'dated ' || bytes::text || ' ' || share$$);
   RESET ROLE;`;
 
 /** Statements that run after the tables have their guards. */
@@ -98,7 +98,19 @@ export const ROWS = `
   INSERT INTO dated VALUES ('2026-03-02 01:02:03+00', '1 day 2 hours', '\\x6162', 0.1::float8 + 0.2, 1234.5);`;
 
 const UPDATE = 'UPDATE invoice SET total = 1 WHERE id = 1';
-const PRESENTED = "current_setting('fenced.presented')";
+/**
+ * SQL that makes the settings of `fenced.present` without a check of the token, as any role can.
+ *
+ * @param resources SQL of a text[]
+ */
+export const forged = (resources: string, token: number | string): string =>
+  `SELECT set_config(fenced.slot(r), extract(epoch FROM now()) || E'\\n' || string_agg(to_json(r) || ' ${token}' || E'\\n', ''), true)
+    FROM unnest((${resources})) r GROUP BY fenced.slot(r)`;
+const forgedFor1 = (token: number | string): string => forged("ARRAY['invoice/1']", token);
+
+/** The name of the setting for `invoice/1`, and a value that `fenced.present` could have given. */
+const SLOT = 'fenced.presented_249';
+const VALUE = `extract(epoch FROM now()) || E'\\n"invoice/1" 34\\n'`;
 
 /** Joins statements to one text with one transaction, as `psql -c` sends it. */
 const together = (...statements: string[]): string[] => [
@@ -312,7 +324,7 @@ export const ATTACKS: readonly Attack[] = [
     statements: [
       'BEGIN',
       "SELECT fenced.present('invoice/1', 34)",
-      `SELECT set_config('fenced.presented', ${PRESENTED}, false)`,
+      `SELECT set_config('${SLOT}', current_setting('${SLOT}'), false)`,
       'COMMIT',
       UPDATE,
     ],
@@ -320,48 +332,63 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     title: 'a token of an earlier version',
-    statements: [`SET fenced.presented = '{"invoice/1": 34}'`, UPDATE],
+    statements: [
+      `SET fenced.presented = '{"invoice/1": 34}'`,
+      `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": 34}', true)`,
+      UPDATE,
+    ],
   },
   {
     title: 'a token by default of the role',
-    before: [`ALTER ROLE clerk SET fenced.presented = '{"invoice/1": 34}'`],
+    before: [`ALTER ROLE clerk SET ${SLOT} = '"invoice/1" 34'`],
     statements: [UPDATE],
   },
   {
     title: 'a token by default of the role, with a time',
-    before: [
-      "DO $$ BEGIN EXECUTE format('ALTER ROLE clerk SET fenced.presented = %L', extract(epoch FROM now()) || '{\"invoice/1\": 34}'); END $$",
-    ],
+    before: [`DO $$ BEGIN EXECUTE format('ALTER ROLE clerk SET ${SLOT} = %L', ${VALUE}); END $$`],
     statements: [UPDATE],
   },
   {
     title: 'a token by default of the database',
-    before: [`ALTER DATABASE @DATABASE@ SET fenced.presented = '{"invoice/1": 34}'`],
+    before: [
+      `DO $$ BEGIN EXECUTE format('ALTER DATABASE @DATABASE@ SET ${SLOT} = %L', ${VALUE}); END $$`,
+    ],
     statements: [UPDATE],
   },
-  { title: 'a token in no form', statements: ["SET fenced.presented = 'invoice/1'", UPDATE] },
+  { title: 'a token in no form', statements: [`SET ${SLOT} = 'invoice/1'`, UPDATE] },
   {
-    title: 'a token for null',
+    title: 'a token of a transaction before, with its time',
     statements: [
-      `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": null}', true)`,
+      'BEGIN',
+      "SELECT set_config('attack.value', extract(epoch FROM now()) || E'\\n\"invoice/1\" 34\\n', false)",
+      'COMMIT',
+      `SELECT set_config('${SLOT}', current_setting('attack.value'), false)`,
       UPDATE,
     ],
+    isOnItsOwn: true,
+  },
+  {
+    title: 'a token inside the name of another resource',
+    statements: together(
+      `SELECT fenced.present(E'x" 9\\n"invoice/1" 50', 50)`,
+      `SELECT set_config('${SLOT}', (SELECT string_agg(current_setting('fenced.presented_' || n, true), '') FROM generate_series(0, 255) n), true)`,
+      UPDATE,
+    ),
+    isOnItsOwn: true,
+  },
+  {
+    title: 'a token for null',
+    statements: [forgedFor1(''), UPDATE],
   },
   {
     title: 'a token that is none',
-    statements: together(
-      `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": "x"}', true)`,
-      UPDATE,
-    ),
+    statements: together(forgedFor1('x'), UPDATE),
     codes: /^22P02$/,
     isOnItsOwn: true,
   },
   {
     title: 'a token below one',
-    statements: together(
-      `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": 0}', true)`,
-      UPDATE,
-    ),
+    statements: together(forgedFor1(0), UPDATE),
     codes: /^22023$/,
     isOnItsOwn: true,
   },
@@ -639,9 +666,6 @@ export const ATTACKS: readonly Attack[] = [
   },
   ...(
     [
-      ['DateStyle', "'German'"],
-      ['TimeZone', "'Asia/Tokyo'"],
-      ['IntervalStyle', "'iso_8601'"],
       ['bytea_output', "'escape'"],
       ['extra_float_digits', '-10'],
     ] as const
@@ -651,9 +675,9 @@ export const ATTACKS: readonly Attack[] = [
       `SET ${setting} = ${value}`,
       // The row's name under the settings of this session. If that is the true name, the session
       // presents the token for another one, `none`.
-      "SELECT set_config('attack.named', (SELECT concat_ws(' ', 'dated', at, span, bytes, share, price) FROM dated), false)",
+      "SELECT set_config('attack.named', (SELECT 'dated ' || bytes::text || ' ' || share FROM dated), false)",
       'BEGIN',
-      "SELECT fenced.present(CASE WHEN current_setting('attack.named') = 'dated 2026-03-02 01:02:03+00 1 day 02:00:00 \\x6162 0.30000000000000004 $1,234.50' THEN 'none' ELSE current_setting('attack.named') END, 50)",
+      "SELECT fenced.present(CASE WHEN current_setting('attack.named') = 'dated \\x6162 0.30000000000000004' THEN 'none' ELSE current_setting('attack.named') END, 50)",
       'UPDATE dated SET total = 1',
       'COMMIT',
     ],
@@ -723,10 +747,7 @@ export const ATTACKS: readonly Attack[] = [
   {
     title: 'every right but that to present, and the forged setting',
     as: 'guest',
-    statements: together(
-      `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": 34}', true)`,
-      UPDATE,
-    ),
+    statements: together(forgedFor1(34), UPDATE),
     codes: /^42501$/,
     isOnItsOwn: true,
   },

@@ -137,10 +137,14 @@ export class FencedRecords {
   /**
    * Writes a document, unless a higher token has been seen. For read-modify-write use `update`.
    *
+   * The document is stored as `jsonb`. It keeps every value, but neither the order of an object's
+   * keys nor the sign of -0. NaN, Infinity and a nesting that overflows the stack are refused.
+   *
    * @throws {StaleTokenError} a higher token has been seen
    * @throws {VersionMismatchError} another version than `expected` is there
    * @throws {OutcomeUnknownError} the reply was lost, and the document does not show the outcome
    * @throws {StoreUnavailableError | StoreSetupError} nothing was written
+   * @throws {UnsupportedByStoreError} the document is too large, or nested too deep
    * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent, or PostgreSQL cannot store
    *   this JSON (`\u0000`)
    */
@@ -404,14 +408,28 @@ function currentOf(row: Row | undefined): CurrentRecord | null {
   return { body: JSON.parse(body), token: BigInt(token), version, writeId };
 }
 
-/** @throws {InvalidArgumentError} it is no value of JSON */
+/**
+ * The text of a document. JSON.stringify writes NaN and Infinity as null. A replacer finds them,
+ * but takes more stack and time, so it looks only at documents with a null.
+ *
+ * @throws {InvalidArgumentError} it is no value of JSON
+ */
 function toJson(body: unknown): string {
   let text: string | undefined;
   try {
     text = JSON.stringify(body);
+    if (text?.includes('null')) JSON.stringify(body, refuseOddNumbers);
   } catch (error) {
+    if (error instanceof InvalidArgumentError) throw error;
+    // A RangeError is a nesting that overflows the stack.
     throw new InvalidArgumentError(`body must be JSON: ${(error as Error).message}`);
   }
   if (text !== undefined) return text;
   throw new InvalidArgumentError(`body must be JSON value=${shown(body)}`);
+}
+
+function refuseOddNumbers(key: string, value: unknown): unknown {
+  const isNumber = typeof value === 'number' || value instanceof Number;
+  if (!isNumber || Number.isFinite(Number(value))) return value;
+  throw new InvalidArgumentError(`JSON has no ${value}: write null or a string key=${shown(key)}`);
 }

@@ -1,7 +1,7 @@
 -- The fencing ratchet of @fenced/store, for PostgreSQL 14 and later.
 --
 -- Install it by `psql --single-transaction -f schema.sql`, by a migration tool, or by install() of
--- FencedPostgres. A second run changes nothing. Version 5 is upgraded; other versions are refused.
+-- FencedPostgres. A second run changes nothing. Versions 5 and 6 are upgraded; others are refused.
 --
 -- Without the library, begin each fenced transaction with this:
 --
@@ -17,6 +17,7 @@
 -- - UF003: the transaction is not the one that presented the token
 -- - UF004: the transaction is not READ COMMITTED, READ WRITE
 -- - UF005: the rights on the table let other roles remove its guard
+-- - UF006: a command would leave a table without the guard that it should have
 
 -- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
 -- takes part. The last statement of this file restores the path.
@@ -53,10 +54,14 @@ BEGIN
   -- Reads the number in the function's source, without calling the function.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
     FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
-  IF installed NOT IN (5, 6) THEN
-    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 6', installed
-      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 6
+  IF installed NOT IN (5, 6, 7) THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 7', installed
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 7
         THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 5 first.' END;
+  END IF;
+  IF installed < 7 THEN
+    DROP FUNCTION fenced.guards(), fenced.presented(), fenced.guard(regclass, text),
+      fenced.guard_by_path(regclass, text, text);
   END IF;
   IF installed = 5 THEN
     LOCK TABLE fenced.ratchet, fenced.floor, fenced.record IN ACCESS EXCLUSIVE MODE;
@@ -151,8 +156,92 @@ CREATE TABLE IF NOT EXISTS fenced.record (
   PRIMARY KEY (collection, id)
 ) WITH (fillfactor = 70);
 
+-- True if the caller has the rights of the role. A role that is gone has none.
+CREATE OR REPLACE FUNCTION fenced.acts_as(role_name name) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$ SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r
+  WHERE r.rolname OPERATOR(pg_catalog.=) role_name AND pg_catalog.pg_has_role(r.oid, 'USAGE')) $$;
+
+-- The guards that should exist, by the names of their tables. `guard` inserts a row, and `unguard`
+-- deletes it. A copy that took the place of a guarded table has a row here and no guard. So has a
+-- table that was restored without its triggers.
+CREATE TABLE IF NOT EXISTS fenced.guarded (
+  schema_name name NOT NULL,
+  table_name name NOT NULL,
+  -- The owner of the table. That role may delete the row when the table is gone.
+  owner name NOT NULL DEFAULT current_user,
+  expression text NOT NULL,
+  -- The functions in the expression that are not PostgreSQL's, and a hash of their definitions.
+  functions text[] NOT NULL,
+  digest text NOT NULL,
+  PRIMARY KEY (schema_name, table_name)
+);
+
+-- The owner of a table, by the table's name; NULL if there is no such table.
+CREATE OR REPLACE FUNCTION fenced.owner_of(schema_name name, table_name name) RETURNS name
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT pg_get_userbyid(c.relowner) FROM pg_class c
+  WHERE c.oid = to_regclass(format('%I.%I', schema_name, table_name)) $$;
+
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = 'fenced.guarded'::regclass) THEN
+    ALTER TABLE fenced.guarded ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY everybody_reads ON fenced.guarded FOR SELECT USING (true);
+    CREATE POLICY owner_inserts ON fenced.guarded FOR INSERT WITH CHECK (
+      fenced.acts_as(owner) AND owner = fenced.owner_of(schema_name, table_name));
+    CREATE POLICY owner_deletes ON fenced.guarded FOR DELETE USING (
+      fenced.acts_as(coalesce(fenced.owner_of(schema_name, table_name), owner)));
+    GRANT SELECT, INSERT, DELETE ON fenced.guarded TO PUBLIC;
+  END IF;
+END
+$$;
+
+-- The writes that guards in audit mode would have refused: one row for each transaction, statement
+-- and reason. So no two transactions wait for each other, and a statement of a million rows adds
+-- one row. A write that is rolled back leaves no row.
+--
+-- Invariant: only a guard writes rows that the view `audit` shows. It runs as the owner of its
+-- table, so `owner` is that role. Any role can insert rows, but only under its own name.
+CREATE TABLE IF NOT EXISTS fenced.audit_log (
+  owner name NOT NULL DEFAULT current_user,
+  schema_name name NOT NULL,
+  table_name name NOT NULL,
+  role name NOT NULL,
+  application text NOT NULL,
+  statement text NOT NULL,
+  reason text NOT NULL,
+  resource text COLLATE "C",
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  digest text NOT NULL,
+  PRIMARY KEY (xid, owner, digest)
+);
+
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = 'fenced.audit_log'::regclass) THEN
+    ALTER TABLE fenced.audit_log ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY guard_inserts ON fenced.audit_log FOR INSERT WITH CHECK (owner = current_user);
+    CREATE POLICY owner_reads ON fenced.audit_log FOR SELECT USING (fenced.acts_as(owner));
+    CREATE POLICY owner_deletes ON fenced.audit_log FOR DELETE USING (fenced.acts_as(owner));
+    GRANT SELECT, INSERT, DELETE ON fenced.audit_log TO PUBLIC;
+  END IF;
+END
+$$;
+
+-- For the owners of guarded tables: the roles, applications and statements that would be refused.
+CREATE OR REPLACE VIEW fenced.audit WITH (security_barrier) AS
+  SELECT l.schema_name, l.table_name, l.role, l.application, l.statement, l.reason,
+    count(*) AS transactions, min(l.at) AS first_at, max(l.at) AS last_at,
+    (array_agg(l.resource ORDER BY l.at DESC))[1] AS last_resource
+  FROM fenced.audit_log l JOIN fenced.guarded g USING (owner, schema_name, table_name)
+  WHERE fenced.acts_as(l.owner)
+  GROUP BY l.schema_name, l.table_name, l.role, l.application, l.statement, l.reason;
+GRANT SELECT ON fenced.audit TO PUBLIC;
+
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 6';
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 7';
 
 -- A random name of the ratchets, which is dumped and restored with them.
 DO $$
@@ -285,14 +374,24 @@ BEGIN
 END
 $$;
 
--- The tokens that this transaction presented: {"resource": token}; NULL if there are none. The
--- setting begins with the time when the transaction began, in seconds. A value from the session,
--- the role, the database or an earlier transaction has another time, and counts for nothing.
-CREATE OR REPLACE FUNCTION fenced.presented() RETURNS jsonb
-LANGUAGE sql STABLE AS $$ SELECT CASE
-  WHEN split_part(current_setting('fenced.presented', true), '{', 1) = extract(epoch FROM now())::text
-  THEN substr(current_setting('fenced.presented'),
-    strpos(current_setting('fenced.presented'), '{'))::jsonb END $$;
+-- The setting that holds the tokens of some resources: one of 256, by a hash of the name. A row's
+-- resource is looked up in a 256th of the tokens that a transaction presented. One setting for all
+-- would make the time of a transaction grow with the square of its resources. A setting for each
+-- resource would stay in the session for ever.
+CREATE OR REPLACE FUNCTION fenced.slot(resource text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT 'fenced.presented_' || (hashtextextended(resource COLLATE "C", 0) & 255) $$;
+
+-- The beginning of a slot whose tokens count: the time when the transaction began, in seconds. A
+-- value from the session, the role, the database or an earlier transaction has another time.
+CREATE OR REPLACE FUNCTION fenced.slot_head() RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT extract(epoch FROM now()) || E'\n' $$;
+
+-- The token in the value of a slot; NULL if there is none. Each line of the value has a resource,
+-- as JSON, and its token. JSON has no line break, so each match is the beginning of a line.
+CREATE OR REPLACE FUNCTION fenced.token_in(slot text, resource text) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT CASE WHEN starts_with(slot, fenced.slot_head()) THEN
+  nullif(split_part(split_part(slot, E'\n' || to_json(resource) || ' ', 2), E'\n', 1), '') END $$;
 
 -- The limit in milliseconds, or the session's own if that is stricter.
 CREATE OR REPLACE FUNCTION fenced.stricter(setting text, ms integer) RETURNS text
@@ -347,7 +446,9 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
+  head CONSTANT text := fenced.slot_head();
   name text COLLATE "C";
+  slot text;
 BEGIN
   IF read_committed AND (current_setting('transaction_isolation') <> 'read committed'
       OR current_setting('transaction_read_only')::boolean) THEN
@@ -360,10 +461,13 @@ BEGIN
         fenced.stricter('lock_timeout', fenced.left_ms(ends)), true);
     END IF;
     PERFORM fenced.advance(name, present.token);
+    slot := current_setting(fenced.slot(name), true);
+    IF fenced.token_in(slot, name) IS DISTINCT FROM present.token::text THEN
+      -- The first line of a resource counts.
+      PERFORM set_config(fenced.slot(name), concat(head, to_json(name), ' ', present.token, E'\n',
+        CASE WHEN starts_with(slot, head) THEN substr(slot, length(head) + 1) END), true);
+    END IF;
   END LOOP;
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()),
-    coalesce(fenced.presented(), '{}')
-      || (SELECT jsonb_object_agg(n, present.token) FROM unnest(resources) n)), true);
   IF hold_ms IS NOT NULL THEN
     -- Only after the wait: if the wait is too long, `lock_timeout` ends it with an error, and the
     -- session goes on.
@@ -570,19 +674,66 @@ END
 $$;
 
 -- Called by the triggers of guarded tables for each row. It runs as the role that writes, which
--- needs the right to present tokens. Any role can change the setting that `presented` reads, so
--- `advance` checks the token again.
+-- needs the right to present tokens. Any role can change the setting that it reads, so `advance`
+-- checks the token again.
 CREATE OR REPLACE FUNCTION fenced.require(resource text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  presented CONSTANT text := fenced.presented() ->> resource;
+  presented CONSTANT text :=
+    fenced.token_in(current_setting(fenced.slot(resource), true), resource);
 BEGIN
   IF presented IS NULL THEN
-    RAISE EXCEPTION 'this row may be written only with a fencing token'
-      USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource),
-        HINT = 'Before the statement, in its transaction: SELECT fenced.present(resource, token)';
+    RAISE EXCEPTION 'this row may be written only with a fencing token: call fenced.present(%, token) before, in the same transaction', quote_nullable(resource)
+      USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource);
   END IF;
   PERFORM fenced.advance(resource, presented::bigint);
+END
+$$;
+
+-- Records a write that a guard in audit mode would have refused, and warns its client. Called by
+-- the trigger, which runs as the owner of the table. The role, the application and the statement
+-- are those of the session.
+CREATE OR REPLACE FUNCTION fenced.note_unfenced(
+  schema_name name, table_name name, resource text, reason text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
+DECLARE
+  role CONSTANT text := fenced.session_role();
+  application CONSTANT text := current_setting('application_name');
+  statement CONSTANT text := left(current_query(), 1000);
+BEGIN
+  INSERT INTO fenced.audit_log (schema_name, table_name, role, application, statement, reason, resource, digest)
+    VALUES (schema_name, table_name, role, application, statement, reason, resource,
+      md5(concat_ws(E'\n', schema_name, table_name, role, application, reason, statement)))
+    ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    RAISE WARNING 'the guard of %.% will refuse this write: %', quote_ident(schema_name), quote_ident(table_name), reason
+      USING DETAIL = json_build_object('resource', resource), HINT = 'The guard is in audit mode. SELECT * FROM fenced.audit';
+  END IF;
+END
+$$;
+
+-- The role that the session acts as. Inside a trigger that runs as its owner, current_user is not.
+CREATE OR REPLACE FUNCTION fenced.session_role() RETURNS name
+LANGUAGE sql STABLE AS $$ SELECT CASE current_setting('role')
+  WHEN 'none' THEN session_user ELSE current_setting('role')::name END $$;
+
+-- Called by the triggers of guards in audit mode for each row: records a write that `require` would
+-- refuse. A transaction that presented a token holds the resource, so the highest token is final.
+CREATE OR REPLACE FUNCTION fenced.audit_row(schema_name name, table_name name, resource text)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  presented CONSTANT text :=
+    fenced.token_in(current_setting(fenced.slot(resource), true), resource);
+  reason CONSTANT text := CASE
+    WHEN presented IS NULL THEN 'no token'
+    WHEN NOT has_function_privilege(fenced.session_role(), 'fenced.advance(text, bigint)', 'EXECUTE')
+      THEN 'the role may not present tokens'
+    WHEN fenced.highest(resource) > presented::bigint THEN 'stale token' END;
+BEGIN
+  IF reason IS NOT NULL THEN
+    PERFORM fenced.note_unfenced(schema_name, table_name, resource, reason);
+  END IF;
 END
 $$;
 
@@ -590,7 +741,7 @@ $$;
 CREATE OR REPLACE FUNCTION fenced.refuse_truncate() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RAISE EXCEPTION 'a guarded table may not be truncated' USING ERRCODE = 'UF002',
+  RAISE EXCEPTION 'a guarded table may not be truncated: % has rows of many resources', TG_RELID::regclass USING ERRCODE = 'UF002',
     HINT = 'Present the tokens of its rows and DELETE them, or call fenced.unguard first';
 END
 $$;
@@ -614,22 +765,111 @@ SET DateStyle = 'ISO, MDY' SET IntervalStyle = 'postgres' SET TimeZone = 'UTC' S
 SET extra_float_digits = 1 SET standard_conforming_strings = on SET quote_all_identifiers = off
 SET transform_null_equals = off SET array_nulls = on SET xmlbinary = 'base64' SET xmloption = 'content'
 SET lc_monetary = 'C' SET lc_numeric = 'C' SET lc_time = 'C' SET default_text_search_config = 'pg_catalog.simple'
-AS $$ SELECT substring(pg_get_viewdef(reading) FROM '^\s*SELECT (.*) AS fenced_resource\s+FROM ONLY ') $$;
+AS $$ SELECT substring(pg_get_viewdef(reading) FROM '^\s*SELECT\s+(.*) AS fenced_resource\s+FROM ONLY ') $$;
+
+-- The objects, other than PostgreSQL's own and tables, on which the expression of the view depends.
+CREATE OR REPLACE FUNCTION fenced.used_by(reading regclass) RETURNS TABLE (classid oid, objid oid)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE used (classid, objid) AS (
+    SELECT d.refclassid, d.refobjid FROM pg_depend d JOIN pg_rewrite v ON d.classid = 'pg_rewrite'::regclass AND d.objid = v.oid
+      WHERE v.ev_class = reading AND d.deptype = 'n' AND d.refclassid <> 'pg_class'::regclass
+    UNION SELECT d.refclassid, d.refobjid FROM used u JOIN pg_depend d USING (classid, objid)
+      WHERE d.deptype = 'n' AND d.refclassid NOT IN ('pg_namespace'::regclass, 'pg_class'::regclass))
+  SELECT used.classid, used.objid FROM used $$;
+
+-- Refuses an expression whose value depends on more than the row. PostgreSQL decides it: such an
+-- expression cannot have an index. The index is made on an empty copy of the table, whose name an
+-- expression may contain.
+--
+-- Invariant: a guard's expression gives the same resource for the same row to every writer, at any
+-- time. Otherwise a writer with a stale token could choose a resource whose token is not stale. It
+-- would not hold if a function in C or inside the server were wrongly marked IMMUTABLE.
+CREATE OR REPLACE FUNCTION fenced.refuse_more_than_row(target regclass, resource text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  copy CONSTANT text := (SELECT format('pg_temp.%I', relname) FROM pg_class WHERE oid = target);
+BEGIN
+  EXECUTE format('CREATE TEMPORARY TABLE %s (LIKE %s)', copy, target);
+  BEGIN
+    EXECUTE format('CREATE INDEX ON %s ((%s))', copy, resource);
+  EXCEPTION WHEN invalid_object_definition OR feature_not_supported THEN
+    RAISE EXCEPTION 'the expression depends on more than the row: %', SQLERRM
+      USING ERRCODE = 'invalid_object_definition',
+        HINT = 'Use columns and IMMUTABLE functions only: || in place of concat(), extract() in place of the text of a date.';
+  END;
+  EXECUTE format('DROP TABLE %s', copy);
+END
+$$;
+
+-- Refuses a function that is not IMMUTABLE, or whose body is not. PostgreSQL believes what a
+-- function is marked as. It looks into the body only to inline a function that is marked VOLATILE.
+-- So the body is copied into one, and an index is made over the copy. PostgreSQL does not know the
+-- bodies of other languages, nor those that are stored as text.
+CREATE OR REPLACE FUNCTION fenced.refuse_impure(routine regprocedure) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  part record;
+BEGIN
+  SELECT p.provolatile, l.lanname, pg_get_function_sqlbody(p.oid) AS body, p.provariadic <> 0 AS is_variadic,
+      (SELECT coalesce(string_agg(format('a%s %s', n, format_type(t, NULL)), ', ' ORDER BY n), '')
+        FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY a (t, n)) AS columns,
+      (SELECT coalesce(string_agg('a' || n, ', ' ORDER BY n), '') FROM generate_series(1, p.pronargs) n) AS arguments
+    INTO part FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid = routine;
+  IF part.provolatile <> 'i' THEN
+    RAISE EXCEPTION 'the expression uses the function %, which is not IMMUTABLE', routine
+      USING ERRCODE = 'invalid_object_definition';
+  END IF;
+  IF part.lanname IN ('internal', 'c') THEN
+    RETURN;
+  END IF;
+  IF part.body IS NULL THEN
+    RAISE EXCEPTION 'the expression uses the function %, and PostgreSQL does not know on what its body depends', routine
+      USING ERRCODE = 'invalid_object_definition',
+        HINT = 'Write the function in SQL, with RETURN or BEGIN ATOMIC in place of a string.';
+  END IF;
+  EXECUTE format('CREATE FUNCTION pg_temp.fenced_body(%s) RETURNS %s LANGUAGE sql VOLATILE %s',
+    pg_get_function_arguments(routine), pg_get_function_result(routine), part.body);
+  EXECUTE format('CREATE TEMPORARY TABLE fenced_arguments (%s)', part.columns);
+  BEGIN
+    EXECUTE format('CREATE INDEX ON pg_temp.fenced_arguments ((pg_temp.fenced_body(%s) IS NULL))',
+      CASE WHEN part.is_variadic THEN regexp_replace(part.arguments, '(a\d+)$', 'VARIADIC \1') ELSE part.arguments END);
+  EXCEPTION WHEN invalid_object_definition OR feature_not_supported THEN
+    RAISE EXCEPTION 'the expression uses the function %, whose body is more than one expression over its arguments', routine
+      USING ERRCODE = 'invalid_object_definition', DETAIL = SQLERRM,
+        HINT = 'Let the body be one expression of arguments and IMMUTABLE functions: no query, setting, role or time.';
+  END;
+  DROP TABLE pg_temp.fenced_arguments;
+  EXECUTE format('DROP FUNCTION pg_temp.fenced_body(%s)', pg_get_function_identity_arguments(routine));
+END
+$$;
+
+-- A hash that changes with each of the functions, and with their owners.
+CREATE OR REPLACE FUNCTION fenced.digest_of(functions text[]) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT md5(coalesce(string_agg(concat(f, pg_get_userbyid(p.proowner), pg_get_functiondef(p.oid)), E'\n' ORDER BY f), ''))
+    FROM unnest(functions) f LEFT JOIN pg_proc p ON p.oid = to_regprocedure(f) $$;
 
 -- Guards a table. The expression is read with the search path `path`.
-CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, path text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, mode text, path text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $guard$
 DECLARE
+  is_audit CONSTANT boolean := mode COLLATE "C" = 'audit';
   relation record;
   routine text;
   reading text;
+  body text;
   resource text;
   settings text;
   part record;
+  used regprocedure;
+  functions text[] COLLATE "C" := '{}';
   partition regclass;
 BEGIN
   SELECT c.relname, c.relkind, c.relowner, n.nspname, pg_get_userbyid(c.relowner) AS owner INTO STRICT relation
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = target;
+  IF coalesce(mode, '') COLLATE "C" NOT IN ('refuse', 'audit') THEN
+    RAISE EXCEPTION 'the mode of a guard is refuse or audit' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
   IF relation.relkind NOT IN ('r', 'p') THEN
     RAISE EXCEPTION '% is not a table', target USING ERRCODE = 'wrong_object_type';
   END IF;
@@ -654,29 +894,20 @@ BEGIN
 
   -- The owner of a function in the expression could change its result, and would run code with the
   -- rights of every writer.
-  FOR part IN
-    WITH RECURSIVE used (classid, objid) AS (
-      SELECT d.refclassid, d.refobjid FROM pg_depend d JOIN pg_rewrite v ON d.classid = 'pg_rewrite'::regclass AND d.objid = v.oid
-        WHERE v.ev_class = routine::regclass AND d.deptype = 'n' AND d.refobjid NOT IN (target, v.ev_class)
-      UNION SELECT d.refclassid, d.refobjid FROM used u JOIN pg_depend d USING (classid, objid)
-        WHERE d.deptype = 'n' AND d.refclassid <> 'pg_namespace'::regclass)
-    SELECT pg_describe_object(u.classid, u.objid, 0) AS name, r.rolname AS stranger
-      FROM used u
-      LEFT JOIN pg_shdepend o ON o.classid = u.classid AND o.objid = u.objid AND o.deptype = 'o'
-        AND o.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-      LEFT JOIN pg_roles r ON r.oid = o.refobjid AND r.oid <> relation.relowner AND NOT r.rolsuper
-      LEFT JOIN pg_proc p ON u.classid = 'pg_proc'::regclass AND p.oid = u.objid AND p.prokind = 'f' AND p.prosqlbody IS NULL
-        AND p.prolang NOT IN (SELECT oid FROM pg_language WHERE lanname IN ('internal', 'c'))
-        AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE starts_with(c, 'search_path='))
-      WHERE r.oid IS NOT NULL OR p.oid IS NOT NULL
-  LOOP
-    IF part.stranger IS NOT NULL THEN
-      RAISE EXCEPTION 'the expression uses the % of the role %', part.name, quote_ident(part.stranger)
-        USING ERRCODE = 'invalid_object_definition',
-          HINT = 'Name what is meant with its schema: OPERATOR(pg_catalog.||), pg_catalog.concat(). Or give it to the table''s owner.';
-    END IF;
-    RAISE EXCEPTION 'the expression uses the %, which has no search_path of its own', part.name
-      USING ERRCODE = 'invalid_object_definition', HINT = format('ALTER %s SET search_path = pg_catalog, pg_temp', part.name);
+  SELECT pg_describe_object(u.classid, u.objid, 0) AS name, r.rolname AS stranger INTO part
+    FROM fenced.used_by(routine::regclass) u
+    JOIN pg_shdepend o ON o.classid = u.classid AND o.objid = u.objid AND o.deptype = 'o'
+      AND o.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    JOIN pg_roles r ON r.oid = o.refobjid AND r.oid <> relation.relowner AND NOT r.rolsuper LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'the expression uses the % of the role %', part.name, quote_ident(part.stranger)
+      USING ERRCODE = 'invalid_object_definition',
+        HINT = 'Name what is meant with its schema: OPERATOR(pg_catalog.||). Or give it to the table''s owner.';
+  END IF;
+  FOR used IN SELECT u.objid FROM fenced.used_by(routine::regclass) u
+      JOIN pg_proc p ON u.classid = 'pg_proc'::regclass AND p.oid = u.objid AND p.prokind = 'f' LOOP
+    functions := functions || used::text;
+    PERFORM fenced.refuse_impure(used);
   END LOOP;
   FOR part IN SELECT a.attname FROM pg_attribute a, pg_rewrite v
       WHERE a.attrelid = target AND a.attgenerated = 'v' AND v.ev_class = routine::regclass
@@ -689,36 +920,51 @@ BEGIN
 
   resource := fenced.resolved(routine::regclass);
   EXECUTE format('DROP VIEW %s', routine);
+  PERFORM fenced.refuse_more_than_row(target, resource);
   -- A trigger lacks some values, such as the row as a value of the table's type. This view lacks
   -- them, too, so the expression fails here, and not when the first row is written.
   EXECUTE format('CREATE VIEW %s AS SELECT %s FROM (SELECT r.* FROM ONLY %s AS r) AS %I', routine, resource, target, relation.relname);
   EXECUTE format('DROP VIEW %s', routine);
   settings := (SELECT string_agg(format('SET %s = %L', split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)), ' ')
     FROM pg_proc, unnest(proconfig) AS c WHERE oid = 'fenced.resolved(regclass)'::regprocedure AND NOT starts_with(c, 'search_path='));
-  -- Not CREATE OR REPLACE: a function of another role would keep its owner.
-  EXECUTE format($create$
-    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp %3$s AS %2$L
-    $create$, routine, format($body$
-#variable_conflict use_column
-DECLARE
-  installation_ CONSTANT text := %3$L;
-  resource_before_ text COLLATE "C";
-  resource_after_ text COLLATE "C";
-  done_ text;
-BEGIN
+  body := format($body$
   IF TG_OP <> 'INSERT' THEN
     resource_before_ := (SELECT %1$s FROM (SELECT OLD.*) AS %2$I);
-    done_ := fenced.require(resource_before_);
+    done_ := %3$s(%4$sresource_before_);
   END IF;
   IF TG_OP <> 'DELETE' THEN
     resource_after_ := (SELECT %1$s FROM (SELECT NEW.*) AS %2$I);
     IF TG_OP = 'INSERT' OR resource_after_ IS DISTINCT FROM resource_before_ THEN
-      done_ := fenced.require(resource_after_);
+      done_ := %3$s(%4$sresource_after_);
     END IF;
+  END IF;$body$, resource, relation.relname, CASE WHEN is_audit THEN 'fenced.audit_row' ELSE 'fenced.require' END,
+    CASE WHEN is_audit THEN format('%L, %L, ', relation.nspname, relation.relname) END);
+  IF is_audit THEN
+    -- In audit mode, an expression that fails must not refuse the write either.
+    body := format($body$
+  IF TG_OP = 'TRUNCATE' THEN
+    done_ := fenced.note_unfenced(%1$L, %2$L, NULL, 'TRUNCATE');
+    RETURN NULL;
   END IF;
+  BEGIN%3$s
+  EXCEPTION WHEN OTHERS THEN
+    done_ := fenced.note_unfenced(%1$L, %2$L, NULL, SQLERRM);
+  END;$body$, relation.nspname, relation.relname, body);
+  END IF;
+  -- Not CREATE OR REPLACE: a function of another role would keep its owner.
+  EXECUTE format($create$
+    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql %4$s SET search_path = pg_catalog, pg_temp %3$s AS %2$L
+    $create$, routine, format($body$
+#variable_conflict use_column
+DECLARE
+  installation_ CONSTANT text := %2$L;
+  resource_before_ text COLLATE "C";
+  resource_after_ text COLLATE "C";
+  done_ text;
+BEGIN%1$s
   RETURN NULL;
 END
-    $body$, resource, relation.relname, fenced.installation()), settings);
+    $body$, body, fenced.installation()), settings, CASE WHEN is_audit THEN 'SECURITY DEFINER' END);
   EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', routine);
   IF relation.owner <> current_user THEN
     EXECUTE format('ALTER FUNCTION %s() OWNER TO %I', routine, relation.owner);
@@ -728,71 +974,125 @@ END
     target, routine, fenced.digest(format('%s()', routine)::regprocedure), expression);
   FOR partition IN SELECT target UNION SELECT relid FROM pg_partition_tree(target) LOOP
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard', partition);
-    EXECUTE format('CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION fenced.refuse_truncate()', partition);
+    EXECUTE format('CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION %s()', partition,
+      CASE WHEN is_audit THEN routine ELSE 'fenced.refuse_truncate' END);
     EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard_truncate', partition);
   END LOOP;
+  INSERT INTO fenced.guarded (schema_name, table_name, owner, expression, functions, digest)
+    VALUES (relation.nspname, relation.relname, relation.owner, guard_by_path.expression, functions,
+      fenced.digest_of(functions));
 END
 $guard$;
 
 -- Lets every row of the table be written only in transactions that presented a token for its
 -- resource. The expression gives the resource from the row's columns. A second call replaces the
 -- first. For the owner of the table. The names in the expression keep the meaning that they have
--- for the caller now.
+-- for the caller now. With the mode 'audit', the guard refuses nothing: it warns, and records what
+-- it would refuse. A call without a mode then lets it refuse.
 --
 -- The row trigger is a constraint trigger, which no role can replace. It is an AFTER trigger, so it
 -- sees the stored row. It is ENABLE ALWAYS, so it also fires for replicated rows. A partition that
 -- is created later is guarded, except against its own TRUNCATE, until this is called again.
-CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
+CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text, mode text DEFAULT 'refuse') RETURNS void
 LANGUAGE sql VOLATILE
-RETURN fenced.guard_by_path(target, expression, pg_catalog.current_setting('search_path'));
+RETURN fenced.guard_by_path(target, expression, mode, pg_catalog.current_setting('search_path'));
 
 -- A hash that changes with the function.
 CREATE OR REPLACE FUNCTION fenced.digest(routine regprocedure) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS 'SELECT md5(pg_get_functiondef(routine))';
 
--- The guarded tables with their expressions. `problem` is NULL if the guard is as `guard` made it.
-CREATE OR REPLACE FUNCTION fenced.guards() RETURNS TABLE (target regclass, expression text, problem text)
+-- The parts of a guard that do not hold, for the table and its partitions; NULL if all do. A
+-- trigger that was disabled and enabled again does not fire for replicated rows.
+CREATE OR REPLACE FUNCTION fenced.holes(target regclass, OUT rows text, OUT truncates text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT c.oid::regclass,
+  SELECT nullif(concat_ws('; ', 'rows are not guarded in ' || string_agg(name, ', ') FILTER (WHERE of_rows = 'D'),
+      'rows are not guarded under session_replication_role = replica in ' || string_agg(name, ', ') FILTER (WHERE of_rows = 'O'),
+      'rows are guarded only under session_replication_role = replica in ' || string_agg(name, ', ') FILTER (WHERE of_rows = 'R')), ''),
+    nullif(concat_ws('; ', 'TRUNCATE is not refused of ' || string_agg(name, ', ') FILTER (WHERE of_all = 'D'),
+      'TRUNCATE is not refused under session_replication_role = replica of ' || string_agg(name, ', ') FILTER (WHERE of_all = 'O'),
+      'TRUNCATE is refused only under session_replication_role = replica of ' || string_agg(name, ', ') FILTER (WHERE of_all = 'R')), '')
+  FROM (SELECT r.oid::regclass::text COLLATE "C" AS name,
+      coalesce((SELECT g.tgenabled FROM pg_trigger g JOIN pg_trigger t ON t.tgrelid = target AND t.tgname = 'fenced_guard' AND t.tgfoid = g.tgfoid
+        WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard' AND g.tgtype = 29 AND g.tgqual IS NULL AND cardinality(g.tgattr::int2[]) = 0), 'D') AS of_rows,
+      coalesce((SELECT g.tgenabled FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard_truncate'
+        AND (g.tgfoid = 'fenced.refuse_truncate()'::regprocedure OR g.tgfoid = (SELECT t.tgfoid FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+          WHERE t.tgrelid = target AND t.tgname = 'fenced_guard' AND p.prosecdef)) AND g.tgtype = 34 AND g.tgqual IS NULL), 'D') AS of_all
+    FROM pg_class r WHERE r.oid = target OR r.oid IN (SELECT relid FROM pg_partition_tree(target)) ORDER BY 1) part
+$$;
+
+-- The tables that are guarded, or should be, with their expressions. `problem` is NULL if the guard
+-- is as `guard` made it. `recorded` is the name in fenced.guarded; `target` is NULL if no table has
+-- that name.
+CREATE OR REPLACE FUNCTION fenced.guards()
+RETURNS TABLE (target regclass, recorded text, expression text, mode text, problem text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
+  SELECT c.oid::regclass, quote_ident(w.schema_name) || '.' || quote_ident(w.table_name),
     -- The trigger's arguments are the digest (32 bytes) and the expression. A zero byte ends each.
-    CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding()) END,
-    nullif(concat_ws('; ',
+    CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding())
+      ELSE w.expression END,
+    -- Only the function of a guard in audit mode runs as the owner of the table.
+    CASE WHEN p.prosecdef THEN 'audit' WHEN t.tgnargs = 2 THEN 'refuse' END,
+    CASE WHEN c.oid IS NULL THEN 'there is no such table: guard the table that took its place, and delete this row of fenced.guarded'
+    ELSE nullif(concat_ws('; ',
       CASE WHEN t.oid IS NULL THEN 'its trigger is gone'
         WHEN t.tgconstraint = 0 OR t.tgnargs <> 2 THEN 'an earlier version made it, or somebody else: call fenced.guard again'
         WHEN p.proowner <> c.relowner THEN 'its function does not belong to the owner of the table'
         WHEN fenced.digest(p.oid) <> convert_from(substr(t.tgargs, 1, 32), 'SQL_ASCII') THEN 'its function was changed'
         -- Guards of version 5 name no installation.
         WHEN substring(p.prosrc FROM '\n  installation_ CONSTANT text := ''([0-9a-f-]{36})'';') <> fenced.installation()
-          THEN 'it was made for the ratchets of another installation, so tokens may be missing: present the latest ones, and call fenced.guard again' END,
-      (SELECT 'rows are not guarded in ' || string_agg(r.oid::regclass::text, ', ')
-        FROM pg_class r WHERE t.oid IS NOT NULL AND (r.oid = c.oid OR r.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
-          AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard' AND g.tgfoid = t.tgfoid
-            AND g.tgenabled = 'A' AND g.tgtype = 29 AND g.tgqual IS NULL AND cardinality(g.tgattr::int2[]) = 0)),
-      (SELECT 'TRUNCATE is not refused of ' || string_agg(r.oid::regclass::text, ', ')
-        FROM pg_class r WHERE (r.oid = c.oid OR r.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
-          AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard_truncate'
-            AND g.tgfoid = 'fenced.refuse_truncate()'::regprocedure AND g.tgenabled = 'A' AND g.tgtype = 34 AND g.tgqual IS NULL)),
+          THEN 'it was made for the ratchets of another installation, so tokens may be missing: present the latest ones, and call fenced.guard again'
+        WHEN w.digest IS NULL
+          THEN 'an earlier version made it, or the table has another name since: call fenced.guard again, which checks that its expression depends on the row alone'
+        WHEN fenced.digest_of(w.functions) <> w.digest THEN 'a function in its expression was changed: call fenced.guard again' END,
+      CASE WHEN t.oid IS NOT NULL THEN holes.rows END, holes.truncates,
       'other roles may create triggers: ' || fenced.trigger_revokes(c.oid),
       CASE WHEN NOT has_function_privilege(c.relowner, 'fenced.advance(text, bigint)', 'EXECUTE')
-        THEN 'the owner of the table may not present tokens' END), '')
-    FROM pg_class c
+        THEN 'the owner of the table may not present tokens' END), '') END
+    FROM (SELECT oid, relowner FROM pg_class WHERE relkind IN ('r', 'p')) c
+    FULL JOIN fenced.guarded w ON to_regclass(format('%I.%I', w.schema_name, w.table_name)) = c.oid
     LEFT JOIN pg_trigger t ON t.tgrelid = c.oid AND t.tgname = 'fenced_guard' AND t.tgparentid = 0
     LEFT JOIN pg_proc p ON p.oid = t.tgfoid
-    WHERE c.relkind IN ('r', 'p') AND (t.oid IS NOT NULL
-      OR EXISTS (SELECT FROM pg_proc o WHERE o.proname = 'fenced_guard_' || c.oid AND o.proowner = c.relowner))
-    ORDER BY 1
+    LEFT JOIN LATERAL fenced.holes(c.oid) holes ON c.oid IS NOT NULL AND (t.oid IS NOT NULL OR w.digest IS NOT NULL)
+    WHERE t.oid IS NOT NULL OR w.digest IS NOT NULL
+      OR EXISTS (SELECT FROM pg_proc o WHERE o.proname = 'fenced_guard_' || c.oid AND o.proowner = c.relowner)
+    ORDER BY 1, 2
+$$;
+
+-- For an event trigger of a superuser: refuses each command that leaves a table without the guard
+-- that it should have.
+--
+--   CREATE EVENT TRIGGER fenced_guards ON ddl_command_end
+--     EXECUTE FUNCTION fenced.refuse_unguarded();
+CREATE OR REPLACE FUNCTION fenced.refuse_unguarded() RETURNS event_trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
+DECLARE
+  bare record;
+BEGIN
+  SELECT c.oid::regclass AS target, h.rows INTO bare
+    FROM fenced.guarded w
+    JOIN pg_class c ON c.oid = to_regclass(format('%I.%I', w.schema_name, w.table_name)), fenced.holes(c.oid) h
+    WHERE h.rows IS NOT NULL LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'the command would leave % without its guard: %', bare.target, bare.rows
+      USING ERRCODE = 'UF006',
+        HINT = format('To give the guard up: SELECT fenced.unguard(%L). A copy gets its guard before it gets the name.', bare.target);
+  END IF;
+END
 $$;
 
 -- Removes the guard, if there is one.
 CREATE OR REPLACE FUNCTION fenced.unguard(target regclass) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $$
 DECLARE
   -- In a restored database, the function has the name that the first database gave it.
   named CONSTANT oid := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');
   routine regprocedure;
   partition regclass;
 BEGIN
+  -- First, because an event trigger may refuse to let a table of fenced.guarded lose its guard.
+  DELETE FROM fenced.guarded w WHERE (w.schema_name, w.table_name) =
+    (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = target);
   FOR partition IN SELECT target UNION SELECT relid FROM pg_partition_tree(target) LOOP
     EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard_truncate ON %s', partition);
   END LOOP;

@@ -104,18 +104,35 @@ export interface Pruned {
   readonly heldBackBy: string | null;
 }
 
-/** A guarded table. */
+/** The mode of a guard: to refuse a write without a valid token, or to record it only. */
+export type GuardMode = 'refuse' | 'audit';
+
+export interface GuardOptions {
+  /**
+   * `audit` lets every write pass. The server warns its client, and the view `fenced.audit` shows
+   * the role, the application and the statement. A call of `guard` without the mode ends that.
+   * @default 'refuse'
+   */
+  readonly mode?: GuardMode;
+}
+
+/** A table that is guarded, or should be. */
 export interface Guard {
-  /** As in SQL, with its schema if that is not in the connection's search path. */
+  /**
+   * As in SQL, with its schema if that is not in the connection's search path, or if no table has
+   * this name now.
+   */
   readonly table: string;
   /** The SQL that gives a row's resource; null if another version made the guard. */
   readonly expression: string | null;
+  /** Null if there is no guard, or another version made it. */
+  readonly mode: GuardMode | null;
   /** The problem of the guard; null if it is as `guard` made it. */
   readonly problem: string | null;
 }
 
 /** The schema that this release needs: the number in `fenced.version()` of its schema.sql. */
-const SCHEMA_VERSION = 6;
+const SCHEMA_VERSION = 7;
 
 /** Limit for a scan of the whole ratchet. 100 million rows take less. */
 const SCAN_LIMIT_MS = 600_000;
@@ -328,14 +345,20 @@ export class FencedPostgres {
    * now. For the owner of the table.
    *
    * @param table as in SQL: `public.invoice`
-   * @param expression SQL over a row's columns that gives its resource: `'invoice/' || id`
+   * @param expression SQL over a row's columns that gives its resource: `'invoice/' || id`. It may
+   *   depend on nothing else, so all its functions are IMMUTABLE.
    * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it, or
-   *   uses objects of another role
+   *   depends on more than the row, or uses objects of another role
    * @throws {StoreSetupError} the role may not, or other roles may create triggers on the table
    */
-  async guard(table: string, expression: string): Promise<void> {
+  async guard(table: string, expression: string, options: GuardOptions = {}): Promise<void> {
     checkText('expression', expression);
-    await this.#govern(table, 'SELECT fenced.guard($1::pg_catalog.regclass, $2)', [expression]);
+    checkOptions(options, ['mode'], "{ mode: 'audit' }");
+    const { mode = 'refuse' } = options;
+    if (mode !== 'refuse' && mode !== 'audit')
+      throw new InvalidArgumentError(`mode must be refuse or audit value=${shown(mode)}`);
+    const call = 'SELECT fenced.guard($1::pg_catalog.regclass, $2, $3)';
+    await this.#govern(table, call, [expression, mode]);
   }
 
   /** Removes the guard, if there is one. Errors as `guard`. */
@@ -344,15 +367,18 @@ export class FencedPostgres {
   }
 
   /**
-   * The guarded tables of the database, each with the problem of its guard. Other roles with rights
-   * on a table, and its owner, can remove a guard: ask from time to time. Errors as `guard`.
+   * The tables of the database that are guarded, or should be, each with the problem of its guard.
+   * Other roles with rights on a table, and its owner, can remove a guard. A copy that takes the
+   * table's place has none. So ask from time to time. Errors as `guard`.
    */
   async guards(): Promise<Guard[]> {
-    const text = 'SELECT target::pg_catalog.text, expression, problem FROM fenced.guards()';
+    const text = `SELECT coalesce(target::pg_catalog.text, recorded), expression, mode, problem
+      FROM fenced.guards()`;
     const result = await this.#ask((session) => session.query(text));
-    return fieldsOf(result).map(([table, expression = null, problem = null]) => ({
+    return fieldsOf(result).map(([table, expression = null, mode = null, problem = null]) => ({
       table: table ?? '',
       expression,
+      mode: mode as GuardMode | null,
       problem,
     }));
   }
