@@ -40,7 +40,12 @@ export type SendResult =
       readonly versionIds?: VersionIds | undefined;
       readonly encryption?: WriteEncryption | undefined;
     }
-  | { readonly applied: false; readonly seen: Stored | null };
+  | {
+      readonly applied: false;
+      readonly seen: Stored | null;
+      /** True if the write was answered with success, and another one replaced its base. */
+      readonly isContradicted?: boolean;
+    };
 
 /**
  * Sends one write until its outcome is certain.
@@ -98,7 +103,7 @@ export async function sendUntilResolved(
         return { applied: true, version, versionIds, encryption };
       }
       case 'lost':
-        return { applied: false, seen: read.seen };
+        return { applied: false, seen: read.seen, isContradicted: reply.meaning === 'applied' };
       case 'fault':
         signal?.throwIfAborted();
         throw error;
