@@ -1,53 +1,27 @@
-import { createHash } from 'node:crypto';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
-import { etagHeader, type StoreCapabilities, type VersionIds } from '../../core/capabilities.js';
+import { etagHeader, type VersionIds } from '../../core/capabilities.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../../core/errors.js';
 import { bareEtag, conditionInput } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
+import {
+  type CertificatesBySubject,
+  certificateOf,
+  digestOf,
+  type Failure,
+  type Known,
+  type Note,
+  parse,
+  subjectOf,
+  type Verdict,
+} from './certificate-text.js';
 import type { Probed } from './checks.js';
 import type { PathCheck } from './probe-paths.js';
 
-/** Raised if a server could pass an older probe and fail this one. */
-const PROBE_VERSION = 6;
 /** Number of endpoints of one bucket that may have a certificate. */
 const CERTIFICATES_MAX = 8;
 /** Number of attempts to add a result while other processes add theirs. */
 const AMENDS_MAX = 4;
 const DAY_MS = 86_400_000;
-
-/** A check that the server failed, and how. */
-export interface Failure {
-  readonly check: string;
-  readonly reason: string;
-}
-
-/** The result of a probe that the server passed. */
-export interface Verdict extends StoreCapabilities {
-  /** The checks of ways of writing that the server passed later. */
-  readonly passed: readonly PathCheck[];
-  /** The checks of ways of writing that the server failed, in any process. */
-  readonly failed: { readonly [Of in PathCheck]?: Failure };
-}
-
-/**
- * `unsafe`: the server failed a probe. `withdrawn`: a fact on which a verdict rested has changed,
- * or a reply contradicted it.
- */
-type Note =
-  | ({ readonly state: 'unsafe'; readonly checkedAtMs: number } & Failure)
-  | { readonly state: 'withdrawn'; readonly checkedAtMs: number };
-
-/** The knowledge about the server in the bucket. */
-export type Known = ({ readonly state: 'safe' } & Verdict) | Note;
-
-interface Certificate {
-  readonly known: Known;
-  /** Digest of subject and content, against damage. */
-  readonly digest: string;
-}
-
-/** Certificates by subject. A subject is a digest of bucket, endpoint, server and probe version. */
-type CertificatesBySubject = Readonly<Record<string, Certificate>>;
 
 /**
  * The verdict on a server, kept in the bucket, so that a short-lived process starts with one GET.
@@ -152,7 +126,7 @@ export class Certificates {
   ): Promise<boolean> {
     const { sender, encryption } = this.#requests;
     const subject = this.#subject();
-    const certificate = { known, digest: digestOf([subject, known]) };
+    const certificate = certificateOf(subject, known);
     const others = Object.entries(this.#bySubject).filter(([of]) => of !== subject);
     const all = [[subject, certificate], ...others].slice(0, CERTIFICATES_MAX);
     const bySubject: CertificatesBySubject = Object.fromEntries(all);
@@ -178,27 +152,10 @@ export class Certificates {
   }
 }
 
-/** @param encryption changes how ETags are made */
-function subjectOf(bucket: string, peer: string, encryption?: string): string {
-  return digestOf([PROBE_VERSION, bucket, peer, ...(encryption ? [encryption] : [])]);
-}
-
 /**
  * True if an object that was written under these version ids may be read with this one. A bucket
  * without versions shows none; as soon as it keeps versions, it shows one for each older object.
  */
 function mayShow(versionIds: VersionIds, versionId: string | undefined): boolean {
   return versionIds !== 'none' || versionId === undefined;
-}
-
-function digestOf(value: unknown): string {
-  return createHash('sha256').update(JSON.stringify(value)).digest('hex');
-}
-
-function parse(text: string): CertificatesBySubject {
-  try {
-    return Object(JSON.parse(text)) as CertificatesBySubject;
-  } catch {
-    return {};
-  }
 }

@@ -3,7 +3,8 @@ import { UnsafeStoreError, UnsupportedByStoreError } from '../../core/errors.js'
 import type { Layout } from '../../core/stored.js';
 import { publish, type StoreEvents } from '../../events.js';
 import { unlessAborted } from '../runtime.js';
-import { Certificates, type Failure } from './certificate.js';
+import { Certificates } from './certificate.js';
+import type { Failure } from './certificate-text.js';
 import type { Probed } from './checks.js';
 import { probe } from './probe.js';
 import { checkPath, type PathCheck, type WritePath } from './probe-paths.js';
