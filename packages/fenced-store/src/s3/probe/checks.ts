@@ -1,3 +1,4 @@
+import { PutObjectCommand } from '@aws-sdk/client-s3';
 import {
   type EtagForm,
   etagHeader,
@@ -207,6 +208,8 @@ export class Checks {
    */
   async applied(check: string, key: string, tried: Tried): Promise<string> {
     const { writeId, reply } = tried;
+    if (reply.meaning === 'unsupported' || reply.meaning === 'rejected')
+      await this.#blameRequest(key, reply.error);
     if (reply.meaning === 'unsupported')
       throw this.failed(check, tried, 'conditional writes are not supported', reply);
     if (reply.meaning === 'refused') {
@@ -236,6 +239,24 @@ export class Checks {
       throw this.failed(check, tried, 'what is read is not what was written last');
     this.note('passed', check, tried);
     return version;
+  }
+
+  /**
+   * Finds out whether the server refuses a write because of its condition, or any write of this
+   * client. Since 2025 the SDK sends checksums, which some servers refuse.
+   *
+   * @throws {StoreSetupError} if it refuses a write without a condition, too.
+   */
+  async #blameRequest(key: string, cause: FencedStoreError): Promise<void> {
+    const { requests } = this.probed;
+    const input = { ...requests.at(key), ...requests.encryption, Body: 'probe' };
+    const command = () => new PutObjectCommand(input);
+    const reply = await requests.sender.once({ operation: 'put', key, command });
+    if (reply.ok || (reply.meaning !== 'unsupported' && reply.meaning !== 'rejected')) return;
+    throw new StoreSetupError(
+      `the server refuses a write without a condition, too: if it does not know the checksums of the AWS SDK, give the S3Client requestChecksumCalculation: 'WHEN_REQUIRED' and responseChecksumValidation: 'WHEN_REQUIRED'; see docs/s3-servers.md (${cause.message})`,
+      { cause },
+    );
   }
 
   /**
