@@ -296,9 +296,7 @@ export class Checks {
     let tried = await send();
     for (let sent = 1; tried.reply.meaning === 'ambiguous' && sent < LATE_SENDS_MAX; sent++)
       tried = await send();
-    const isCut =
-      tried.reply.meaning === 'ambiguous' && tried.reply.answered.startsWith('no reply');
-    await this.refused(check, key, tried, version, { isCut });
+    await this.refused(check, key, tried, version, { isCut: isCut(tried.reply) });
   }
 
   /** Sends each write upon the one before, and counts the different ETags. */
@@ -346,6 +344,11 @@ interface Asked {
   readonly sent: string;
   readonly answered?: string;
   readonly reply?: WriteReply;
+}
+
+/** True if the connection ended, or was too slow, before there was an answer. */
+export function isCut({ meaning, answered }: WriteReply): boolean {
+  return meaning === 'ambiguous' && answered.startsWith('no reply');
 }
 
 /** The error of a write that was not applied. */

@@ -69,7 +69,7 @@ async function checkPuts(checks: Checks, path: WritePath, key: string): Promise<
     const long = async (halfway?: Halfway): Promise<Tried> =>
       send(checks, path, await checks.newWrite(key, ifMatch, BODY_BYTES), halfway);
     const short: SendRacer = (halfway) => checks.put(key, ifMatch, undefined, halfway);
-    const race = { check, key, base, racers: [short], long };
+    const race = { check, key, base, racers: [short], long, mayBeCut: true };
     const { first, stored } = await races.overtaken(race, () => races.writeElsewhere(key));
     // The first write was applied. If it is sent again, its condition does not hold any more.
     if (first.reply.meaning === 'applied')

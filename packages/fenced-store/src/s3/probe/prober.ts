@@ -1,5 +1,9 @@
 import type { StoreCapabilities } from '../../core/capabilities.js';
-import { UnsafeStoreError, UnsupportedByStoreError } from '../../core/errors.js';
+import {
+  StoreUnavailableError,
+  UnsafeStoreError,
+  UnsupportedByStoreError,
+} from '../../core/errors.js';
 import type { Layout } from '../../core/stored.js';
 import { publish, type StoreEvents } from '../../events.js';
 import { unlessAborted } from '../runtime.js';
@@ -56,7 +60,10 @@ export class Prober {
    * the layout needs different ETags, it must give these, too. Asks before the first use, once for
    * all callers.
    *
-   * @throws {StoreUnavailableError} if nothing was learnt; the next call asks again.
+   * A check that got no answers does not fail the write if there is another path: instead of an
+   * upload, one PUT. The next call asks again.
+   *
+   * @throws {StoreUnavailableError} if nothing was learnt, and there is no other path.
    */
   async refusal(
     path: WritePath,
@@ -66,7 +73,10 @@ export class Prober {
     const capabilities = await this.capabilities({ signal });
     const isUpload = path === 'upload' || path === 'copy';
     if (isUpload && capabilities.conditionalComplete === false) return unsupported(path);
-    const refused = await this.#verdict(path, capabilities, signal);
+    const refused = await this.#verdict(path, capabilities, signal).catch((error: unknown) => {
+      if (isUpload && error instanceof StoreUnavailableError) return unsupported(path, error);
+      throw error;
+    });
     if (refused !== null || layout === 'gzip') return refused;
     return this.#verdict(`${path}-etags`, capabilities, signal);
   }
