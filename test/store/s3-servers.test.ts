@@ -56,6 +56,12 @@ const runtime: Runtime = {
   sleep: async () => undefined,
 };
 
+/** Returns true at each fifth call. */
+const everyFifth = (): (() => boolean) => {
+  let calls = 0;
+  return () => ++calls % 5 === 0;
+};
+
 describe('servers that do not enforce conditions', () => {
   const betrayals: readonly (readonly [Betrayal, string])[] = [
     [{ ignoresNoneMatch: true }, 'create-again'],
@@ -63,17 +69,20 @@ describe('servers that do not enforce conditions', () => {
     [{ ignoresNoneMatch: true, ignoresMatch: true }, 'create-again'],
     [{ createsUponMatch: true }, 'update-of-nothing'],
     [{ checksBeforeItWrites: true }, 'race-of-creates'],
-    [{ server: 'Werkzeug/3.1.8 Python/3.11.7' }, 'overtaken-create'],
-    [{ checksHeadersOnly: true }, 'overtaken-create'],
-    [{ checksHeadersOnly: true, looksLate: true }, 'overtaken-create'],
-    [{ ignoresEvery: 40 }, 'race-of-creates'],
+    [{ server: 'Werkzeug/3.1.8 Python/3.11.7' }, 'race-of-creates'],
+    [{ checksHeadersOnly: true }, 'race-of-creates'],
+    [{ checksHeadersOnly: true, looksLate: true }, 'race-of-creates'],
+    [{ ignoresEvery: 20 }, 'race-of-updates'],
+    // Every fifth race has two winners, also those of which a loser is applied in silence.
+    [{ letsTwoWin: everyFifth() }, 'races-of-two'],
+    [{ etags: 'clock-4ms' }, 'etags-of-bodies'],
     [{ keepsLosers: true }, 'create-again'],
     [{ losesWrites: true }, 'update-with-current-etag'],
     [{ readsAreLate: true }, 'create'],
     [{ dropsMetadata: true }, 'create'],
     [{ etags: 'length' }, 'update-with-current-etag'],
-    [{ etags: 'clock' }, 'etags-of-long-bodies'],
-    [{ etags: 'tail' }, 'etags-of-long-bodies'],
+    [{ etags: 'clock' }, 'races-of-two'],
+    [{ etags: 'tail' }, 'etags-of-bodies'],
     [{ etags: 'none' }, 'etag'],
     [{ putsHaveNoEtag: true }, 'create'],
   ];
@@ -105,7 +114,7 @@ describe('servers that do not enforce conditions', () => {
     async (betrayal) => {
       await using server = await ScriptedServer.start(inMemory(betrayal));
       const store = storeOf(server.endpoint, { partBytes: MIB5, storedBytesMax: 3 * MIB5 });
-      expect(await store.probe()).toMatchObject({ conditionalComplete: false });
+      expect(await store.probe({ renew: true })).toMatchObject({ conditionalComplete: false });
       const completes = server.count('POST');
       await store.put('k', 'x', { token: 1 });
       const body = randomBytes(2 * MIB5);
@@ -122,7 +131,7 @@ describe('servers that do not enforce conditions', () => {
     const honest = inMemory({});
     let cuts = Number.POSITIVE_INFINITY;
     await using server = await ScriptedServer.start((asked) => {
-      const isOvertaken = asked.path.includes('/overtaken?') && asked.body.length > 10_000;
+      const isOvertaken = asked.path.includes('/race?') && asked.body.length > 10_000;
       return isOvertaken && cuts-- > 0 ? null : honest(asked);
     });
     const store = storeOf(server.endpoint);
@@ -142,7 +151,47 @@ describe('servers that do not enforce conditions', () => {
     });
     await storeOf(server.endpoint).put('k', 'x', { token: 1 });
     // The probe did not repeat this race.
-    expect(server.asked.filter(({ path }) => path.includes('/race-1'))).toHaveLength(67);
+    const races = new Set(server.asked.flatMap(({ path }) => /[^/]+\/race/.exec(path) ?? []));
+    expect(races.size).toBe(1);
+  });
+
+  test.each([
+    ['large-put', () => LARGE],
+    ['file-put', () => stream()],
+  ] as const)(
+    'a server that cuts each refused large write without an answer (MinIO) takes a %s',
+    async (path, body) => {
+      const honest = inMemory({ ignoresOnComplete: 'all' });
+      let cuts = 0;
+      await using server = await ScriptedServer.start(async (asked) => {
+        const answer = await honest(asked);
+        const isLate = answer.status === 412 && asked.body.length > MIB5;
+        return isLate && asked.path.includes(`/${path}`) && ++cuts ? null : answer;
+      });
+      const store = storeOf(server.endpoint, { partBytes: MIB5 });
+      await store.put('k', body(), { token: 1 });
+      expect(cuts).toBeGreaterThan(0);
+      expect(await store.get('k')).toMatchObject({ token: 1n });
+    },
+  );
+
+  test('a check of uploads that gets no answers does not fail a stream, and is made again', async () => {
+    const honest = inMemory({});
+    let isDown = true;
+    await using server = await ScriptedServer.start((asked) =>
+      isDown && asked.path.includes('.fenced-probe') && asked.method === 'POST'
+        ? null
+        : honest(asked),
+    );
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    await store.put('k', stream(), { token: 1 });
+    expect(await store.get('k')).toMatchObject({ token: 1n });
+    const ours = () =>
+      server.asked.filter(({ method, path }) => method === 'POST' && /^.bucket.k/.test(path));
+    expect(ours()).toEqual([]);
+    isDown = false;
+    await store.put('k', stream(), { token: 1 });
+    expect(ours()).toHaveLength(2);
   });
 
   const LARGE = randomBytes(2 * 2 ** 20);
@@ -184,7 +233,7 @@ describe('servers that do not enforce conditions', () => {
     async (betrayal) => {
       await using server = await ScriptedServer.start(inMemory(betrayal));
       const store = storeOf(server.endpoint, { partBytes: MIB5 });
-      expect(await store.probe()).toMatchObject({ conditionalComplete: true });
+      expect(await store.probe({ renew: true })).toMatchObject({ conditionalComplete: true });
       await store.put('k', 'x', { token: 1 });
       await store.put('k', stream(), { token: 1 });
       expect(Buffer.compare((await store.get('k'))?.body ?? Buffer.alloc(0), HUGE)).toBe(0);
@@ -747,7 +796,8 @@ describe('servers that do not enforce conditions', () => {
     await Promise.all(writes);
     const asked = server.asked.length;
     const learnt = await store.probe();
-    expect(learnt).toMatchObject({ conditionalComplete: true, distinctEtags: false });
+    expect(learnt).toMatchObject({ distinctEtags: false });
+    expect(learnt.conditionalComplete).toBeUndefined();
     expect(server.asked).toHaveLength(asked);
     const next = storeOf(server.endpoint);
     await next.put('k', 'x', { token: 1 });
@@ -765,7 +815,7 @@ describe('servers that do not enforce conditions', () => {
     await using proxy = await ScriptedServer.start(honest);
     await storeOf(server.endpoint).probe();
     const probes = (): number =>
-      server.asked.concat(proxy.asked).filter(({ path }) => path.includes('/race-1')).length;
+      server.asked.concat(proxy.asked).filter(({ path }) => path.includes('/race?')).length;
     const asked = async (store: FencedS3): Promise<number> => {
       const before = probes();
       await store.probe();

@@ -57,7 +57,7 @@ export async function openStage(server: S3Program | 'environment' | 'memory'): P
     new FencedS3({ client, bucket, ...options });
   const viaProxy = (options?: Partial<FencedS3Options>): FencedS3 =>
     new FencedS3({ client: proxied, bucket, requestTimeoutMs: 1_000, ...options });
-  const capabilities = await store().probe();
+  const capabilities = await store().probe({ renew: true });
   await viaProxy({ requestTimeoutMs: 10_000 }).probe();
   let keys = 0;
   const all = parts.move();

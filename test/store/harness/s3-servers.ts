@@ -96,6 +96,11 @@ export interface Betrayal {
    * Checks the condition when the headers come, and writes when the body is there (versitygw 1.2).
    */
   readonly checksHeadersOnly?: boolean;
+  /**
+   * Lets a second writer win, if its condition held when its headers came. Asked once for each
+   * version that two writers want to replace.
+   */
+  readonly letsTwoWin?: () => boolean;
   /** The name in its `Server` header. */
   readonly server?: string;
   /** Checks the headers of a long body late, as a busy server may. */
@@ -109,10 +114,10 @@ export interface Betrayal {
   /** Reads return the object before the last write. */
   readonly readsAreLate?: boolean;
   /**
-   * Makes ETags of the `length` only, of the length and a `clock` that ticks with each read, or of
-   * the last KiB (`tail`). `none`: there are none. `new`: each write has its own.
+   * Makes ETags of the `length` only, or of the last KiB (`tail`). Or of the length and a clock,
+   * which ticks with each read (`clock`) or every 4 ms. `none`: there are none. `new`: each write has its own.
    */
-  readonly etags?: 'none' | 'length' | 'clock' | 'tail' | 'new';
+  readonly etags?: 'none' | 'length' | 'clock' | 'clock-4ms' | 'tail' | 'new';
   /** The default encryption of the bucket. Under `aws:kms`, each write has an ETag of its own. */
   readonly encryption?: 'aws:kms' | 'AES256';
   /** Uses the digest as ETag of completed uploads, or of all bodies above 2 MiB. */
@@ -183,7 +188,7 @@ export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> 
       headers: { ...headers, ...(betrayal.server && { server: betrayal.server }) },
     };
   };
-  if (!betrayal.checksHeadersOnly) return answer;
+  if (!betrayal.checksHeadersOnly && !betrayal.letsTwoWin) return answer;
   return Object.assign(answer, {
     holds: async (path: string, headers: IncomingHttpHeaders) => {
       if (betrayal.looksLate && Number(headers['content-length']) > 10_000) await setTimeout(20);
@@ -199,6 +204,7 @@ class InMemory {
   readonly #uploads = new Map<string, UploadHere>();
   readonly #waiting: (() => void)[] = [];
   readonly #assembling: (() => void)[] = [];
+  readonly #contended = new Set<string>();
   #requests = 0;
   #writes = 0;
   #ticks = 0;
@@ -294,11 +300,11 @@ class InMemory {
       match !== undefined && match !== stored?.etag && !(betrayal.createsUponMatch && !stored);
     const refused =
       !isIgnored &&
-      heldAtFirst !== true &&
+      !(heldAtFirst === true && this.#winsToo(`${key} ${match}`, exists || differs)) &&
       ((exists && !betrayal.ignoresNoneMatch && !ignores.noneMatch) ||
         (differs && !betrayal.ignoresMatch && !ignores.match));
-    if ((betrayal.checksBeforeItWrites || ignores.waits) && key.includes('/race'))
-      await this.#everyone();
+    const isRace = key.includes(ignores.waits ? '/upload' : '/race');
+    if ((betrayal.checksBeforeItWrites || ignores.waits) && isRace) await this.#everyone();
     if ((!refused || betrayal.keepsLosers) && !(betrayal.losesWrites && stored)) {
       this.#before.set(key, this.#objects.get(key));
       const encryption = keptHeaders[ENCRYPTION] ?? betrayal.encryption;
@@ -317,6 +323,15 @@ class InMemory {
     };
   }
 
+  /** True if a writer whose condition held at first is applied, although another was quicker. */
+  #winsToo(version: string, isLate: boolean): boolean {
+    const { letsTwoWin } = this.#betrayal;
+    if (letsTwoWin === undefined) return true;
+    if (!isLate || this.#contended.has(version)) return false;
+    this.#contended.add(version);
+    return letsTwoWin();
+  }
+
   #etag(method: string, body: Uint8Array): string {
     this.#writes++;
     const { digests, etags } = this.#betrayal;
@@ -328,6 +343,8 @@ class InMemory {
         return `"${body.length}"`;
       case 'clock':
         return `"${this.#ticks}-${body.length}"`;
+      case 'clock-4ms':
+        return `"${Math.floor(performance.now() / 4)}-${body.length}"`;
       case 'tail':
         return `"${createHash('md5').update(body.subarray(-1024)).digest('hex')}"`;
       case 'new':

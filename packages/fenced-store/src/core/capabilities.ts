@@ -23,8 +23,9 @@ export interface StoreCapabilities {
   readonly etagForm: EtagForm;
   /**
    * True if uploads are completed only under their condition; else large streams go through a file.
+   * Undefined if the server was not asked yet. A probe with `renew` asks, else the first upload.
    */
-  readonly conditionalComplete: boolean;
+  readonly conditionalComplete?: boolean | undefined;
   /**
    * True if two small writes of the same bytes get different ETags, as the layout `plain` needs.
    */

@@ -31,7 +31,7 @@ const rows: readonly Row[] = [
   ['wrong secret', { name: 'SignatureDoesNotMatch', status: 403 }, 'no-access'],
   ['HEAD with wrong keys, unnamed', { operation: 'head', status: 403 }, 'unnamed'],
   ['HEAD with a session that has run out, unnamed', { operation: 'head', status: 400 }, 'unnamed'],
-  ['AWS: session has run out, a 400', { name: 'ExpiredToken', status: 400 }, 'no-access'],
+  ['AWS: session has run out, a 400', { name: 'ExpiredToken', status: 400 }, 'unaccepted'],
   [
     'AWS: an archived object',
     { operation: 'get', name: 'InvalidObjectState', status: 403 },
@@ -39,7 +39,7 @@ const rows: readonly Row[] = [
   ],
   ['Ceph: the quota is used up', { name: 'QuotaExceeded', status: 403 }, 'quota'],
   ['MinIO: the same', { name: 'XMinioAdminBucketQuotaExceeded', status: 400 }, 'quota'],
-  ['clock is off, a 403', { name: 'RequestTimeTooSkewed', status: 403 }, 'ambiguous'],
+  ['clock is off, a 403', { name: 'RequestTimeTooSkewed', status: 403 }, 'unaccepted'],
   ['AWS: the body came too slowly, a 400', { name: 'RequestTimeout', status: 400 }, 'ambiguous'],
   ['Backblaze: 501', { name: 'NotImplemented', status: 501 }, 'unsupported'],
   ['too large', { name: 'EntityTooLarge', status: 400 }, 'unsupported'],

@@ -34,6 +34,9 @@ export interface Failure {
  * - `missing`: the object is not there.
  * - `ambiguous`: the request may or may not have been applied. A write must be read back.
  * - `throttled`: as `ambiguous`, and the server asks its clients to slow down.
+ * - `unaccepted`: the server refused this copy of the request before it looked at the object.
+ *   Nothing was applied, and another attempt may succeed: with a corrected clock, new credentials,
+ *   or after a redirection has ended.
  * - `unreachable`: nothing was sent, because no server listens there. Another attempt may succeed.
  * - `unseen`: as `ambiguous`: the client sends other commands than it is given. The set-up is
  *   wrong.
@@ -49,6 +52,7 @@ export type Meaning =
   | 'missing'
   | 'ambiguous'
   | 'throttled'
+  | 'unaccepted'
   | 'unreachable'
   | 'unseen'
   | 'unnamed'
@@ -77,9 +81,10 @@ const meanings: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
   ['AccessDenied', 'no-access'],
   ['InvalidAccessKeyId', 'no-access'],
   ['SignatureDoesNotMatch', 'no-access'],
-  // AWS: 400, not 403, for temporary credentials that have run out or are garbled.
-  ['ExpiredToken', 'no-access'],
+  // AWS: 400, not 403, for temporary credentials that are garbled, or have run out. The client may
+  // have got others by the next attempt.
   ['InvalidToken', 'no-access'],
+  ['ExpiredToken', 'unaccepted'],
   // AWS: 403 to GET and to UploadPartCopy of an object in Glacier or in an archive tier.
   ['InvalidObjectState', 'archived'],
   // Ceph: 403. MinIO: 400.
@@ -91,13 +96,16 @@ const meanings: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
   // Backblaze B2: the reply to conditional writes.
   ['NotImplemented', 'unsupported'],
   ['EntityTooLarge', 'unsupported'],
-  // 400 or 403 about this copy of the request only. It was late, cut or damaged on its way; or its
-  // clock was wrong, which the SDK corrects for the next one.
+  // AWS: a new bucket whose name has not spread yet.
+  ['TemporaryRedirect', 'unaccepted'],
+  // 403 before the body is read: a wrong clock, which the SDK corrects for the next attempt.
+  ['RequestTimeTooSkewed', 'unaccepted'],
+  // 400: the body is not the one that was signed, so it is not stored.
+  ['XAmzContentSHA256Mismatch', 'unaccepted'],
+  // 400 about this copy of the request only, which was late, cut or damaged on its way.
   ['RequestTimeout', 'ambiguous'],
-  ['RequestTimeTooSkewed', 'ambiguous'],
   ['IncompleteBody', 'ambiguous'],
   ['BadDigest', 'ambiguous'],
-  ['XAmzContentSHA256Mismatch', 'ambiguous'],
   ['XAmzContentChecksumMismatch', 'ambiguous'],
 ]);
 
@@ -130,6 +138,7 @@ export function classify(failure: Failure): Meaning {
   if (status === 412 || status === 409) return 'refused';
   if (status === 401 || status === 403) return 'no-access';
   if (status === 413 || status === 501) return 'unsupported';
+  if (status === 307) return 'unaccepted';
   // A server that is not S3 answers 405 to PUT. A 3xx is another region, or a login page.
   if (status === 405 || (status >= 300 && status < 400)) return 'wrong-address';
   if (status === 408) return 'ambiguous';

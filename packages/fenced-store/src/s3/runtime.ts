@@ -82,6 +82,18 @@ export class Retries {
   }
 }
 
+/** Waits for the promise, whatever its result, but no longer than that. Leaves no timer behind. */
+export async function waitFor(
+  runtime: Runtime,
+  promise: Promise<unknown>,
+  limitMs: number,
+): Promise<void> {
+  const over = new AbortController();
+  const late = runtime.sleep(limitMs, over.signal);
+  await Promise.race([promise, late]).catch(() => undefined);
+  over.abort();
+}
+
 /** Settles as the promise, or rejects with the signal's reason as soon as it aborts. */
 export async function unlessAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (signal === undefined) return promise;

@@ -353,9 +353,11 @@ export class FencedS3 {
 
   /**
    * Returns the capabilities of this server. A probe runs once before the first write, on objects
-   * of its own that it then removes. A certificate of another process in the bucket replaces it.
+   * of its own that it then removes. A certificate of another process in the bucket replaces it. If
+   * a probe of any process failed, the server counts as unsafe from then on.
    *
-   * @param options with `renew`, the server is asked again, whatever is known
+   * @param options with `renew`, the server is asked again, whatever is known, and also about
+   *   multipart uploads. Only that ends an earlier failure
    * @throws {UnsafeStoreError} if the server does not enforce what the token check needs. Nothing
    *   will be written to it.
    * @throws {StoreSetupError} if bucket, credentials or address are wrong.

@@ -3,6 +3,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { certificateOf, subjectOf } from '../s3/probe/certificate-text.js';
 import { systemRuntime } from '../s3/runtime.js';
 
 export { MemoryRecords } from './memory-records.js';
@@ -51,7 +52,8 @@ const KEYS_MAX = 1_000;
 /**
  * An S3 server in the memory of this process, for tests of programs that use `FencedS3`. It
  * enforces conditional writes, as the store demands, and passes the contract suite of real servers.
- * It accepts any credentials, and any bucket exists. It has no versions, tags, ACLs, policies and
+ * It accepts any credentials, and any bucket exists. It brings its own certificate, so the first
+ * write is not preceded by a probe. It has no versions, tags, ACLs, policies and
  * ranges of bytes.
  *
  * ```ts
@@ -128,6 +130,7 @@ export class MemoryS3 implements AsyncDisposable {
 
   #read({ path, query, headers }: Request): Answer {
     const stored = this.#objects.get(path);
+    if (stored === undefined && path.endsWith('/certificate.json')) return this.#certificate(path);
     if (stored === undefined) return failure(404, 'NoSuchKey');
     if (query.has('tagging')) return xml('<Tagging><TagSet/></Tagging>');
     if (query.has('acl')) return failure(501, 'NotImplemented');
@@ -143,6 +146,31 @@ export class MemoryS3 implements AsyncDisposable {
       'content-length': `${body.length}`,
     };
     return { status: 200, headers: { ...Object.fromEntries(kept), ...facts }, body };
+  }
+
+  /**
+   * The verdict of the probe on this server, which the contract suite confirms. A certificate that
+   * was stored since, by a probe, is returned instead.
+   */
+  #certificate(path: string): Answer {
+    const [, bucket = ''] = path.split('/');
+    const checkedAtMs = systemRuntime.wallClockMs();
+    const certificate = certificateOf(subjectOf(bucket, `${this.endpoint} `), {
+      state: 'safe',
+      etagForm: 'quoted',
+      conditionalComplete: true,
+      distinctEtags: false,
+      createAfterDelete: true,
+      versionIds: 'none',
+      checks: [],
+      report: [],
+      checkedAtMs,
+      passed: ['large-put', 'file-put', 'upload', 'copy'],
+      failed: {},
+    });
+    const body = JSON.stringify({ [subjectOf(bucket, `${this.endpoint} `)]: certificate });
+    const headers = { etag: etagOf(Buffer.from(body)), 'last-modified': dateOf(0).toUTCString() };
+    return { status: 200, headers, body };
   }
 
   #put({ path, headers, body }: Request): Answer {

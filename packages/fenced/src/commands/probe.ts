@@ -36,7 +36,8 @@ export const probe: Command = {
   --json             print one JSON document
 
 Writes objects of its own, and removes them. Leaves its verdict in the bucket as
-a certificate. Credentials and region come from the environment and the files of
+a certificate. A verdict that the server is unsafe counts for every process,
+until this command passes. Credentials and region come from the environment and the files of
 the AWS SDK.
 
 Exit codes:

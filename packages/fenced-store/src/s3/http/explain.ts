@@ -51,6 +51,14 @@ const SETUP: { readonly [Of in Meaning]?: string } = {
   quota: 'the quota of the bucket or of its owner is used up: remove objects, or raise the quota',
 };
 
+/** Refusals of every attempt, by the server's code. */
+const UNACCEPTED: Readonly<Record<string, string | undefined>> = {
+  ExpiredToken: `${SETUP['no-access']}; the session has expired`,
+  RequestTimeTooSkewed: 'the clock of this machine or of the server is wrong: set it',
+  XAmzContentSHA256Mismatch:
+    'the body that arrived is not the one that was signed: a proxy between here and the server changes it',
+};
+
 /**
  * The error for a failed request that changed nothing.
  *
@@ -64,7 +72,7 @@ export function explain(
 ): FencedStoreError {
   const answer = `error=${name}${status === undefined ? '' : ` status=${status}`} reason=${JSON.stringify(message)}`;
   const facts = `${where} ${answer}`;
-  const setup = SETUP[meaning];
+  const setup = SETUP[meaning] ?? (meaning === 'unaccepted' ? UNACCEPTED[name] : undefined);
   if (setup !== undefined) return new StoreSetupError(`${setup} ${facts}`, { cause });
   if (meaning === 'archived')
     // Without `where`: clients of a gateway read this message, and must not read the address.

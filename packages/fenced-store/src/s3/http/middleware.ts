@@ -36,7 +36,7 @@ export interface Sending {
   onPiece(): void;
   /** Called when the operating system has taken the last piece. */
   onLast(): void;
-  /** Holds back the second half of a body in memory until this is settled. */
+  /** Holds back the second half of a body until this is settled. */
   readonly halfway: (() => Promise<unknown>) | undefined;
   readonly isVerified: boolean;
 }
@@ -127,7 +127,9 @@ export function setHeader(stack: Stack, name: string, value: string): void {
 
 /** Sends each piece when the connection takes it, so that `onPiece` shows a slow line as alive. */
 function sendInPieces(request: HttpMessage, { onPiece, onLast, halfway }: Sending): void {
-  const { body } = request;
+  // The Complete of an upload is text.
+  const isText = typeof request.body === 'string' && halfway !== undefined;
+  const body = isText ? Buffer.from(request.body as string) : request.body;
   if (!(body instanceof Uint8Array || body instanceof Readable)) return;
   if (body instanceof Uint8Array && body.length <= PIECE_BYTES && !halfway) return;
   const pieces = async function* (): AsyncGenerator<Uint8Array> {

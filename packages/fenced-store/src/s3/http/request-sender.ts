@@ -37,7 +37,12 @@ export type Reply<Read> = { readonly answered: string } & (
 );
 
 /** Failures that may pass by the next attempt. */
-const PASSING: ReadonlySet<Meaning> = new Set(['ambiguous', 'throttled', 'unreachable']);
+const PASSING: ReadonlySet<Meaning> = new Set([
+  'ambiguous',
+  'throttled',
+  'unaccepted',
+  'unreachable',
+]);
 
 /** Number of attempts of a request that may be repeated. */
 const SENDS_MAX = 4;

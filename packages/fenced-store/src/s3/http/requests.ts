@@ -16,6 +16,7 @@ import {
   StoreSetupError,
   StoreUnavailableError,
   UnsafeStoreError,
+  UnsupportedByStoreError,
 } from '../../core/errors.js';
 import { fromMetadata, isForeign, type Stored, salvagedMetadata } from '../../core/stored.js';
 import { collected, exactly } from '../codec/pieces.js';
@@ -217,6 +218,7 @@ export class Requests {
    * The ACL of an object; null if the server has none.
    *
    * @throws {StoreSetupError} if the credentials may not read it.
+   * @throws {UnsupportedByStoreError} if the answer is none of S3's.
    */
   async acl(key: string, signal?: AbortSignal): Promise<GetObjectAclCommandOutput | null> {
     try {
@@ -227,6 +229,12 @@ export class Requests {
       const { name, status } = factsOf((error as { readonly cause?: unknown }).cause);
       // Directory buckets, R2 and Garage have no ACLs.
       if (status === 501 || status === 405) return null;
+      // Some servers answer with the object itself, or with codes of their own.
+      if (status === 200 || status === 400 || status === 404)
+        throw new UnsupportedByStoreError(
+          `a claim keeps the ACL of the object, and the server's answer to GetObjectAcl is none of S3's, so nothing was written: write the object by update or put instead bucket=${this.sender.bucket} key=${JSON.stringify(key)} status=${status} error=${name}`,
+          { cause: error },
+        );
       if (name !== 'AccessDenied') throw error;
       throw new StoreSetupError(
         `a claim keeps the ACL of the object, and these credentials may not read it: allow GetObjectAcl bucket=${this.sender.bucket} key=${JSON.stringify(key)}`,

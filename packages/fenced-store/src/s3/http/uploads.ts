@@ -15,6 +15,7 @@ import {
   type WriteReply,
   writeInput,
 } from './put.js';
+import type { Request } from './request-sender.js';
 import type { Requests } from './requests.js';
 
 /** S3's own limit. */
@@ -103,13 +104,14 @@ export class Uploads {
    * Sends one conditional Complete, exactly once.
    *
    * @param bytes size of the object that the server must put together
+   * @param options with `halfway`, the second half of the request waits for it
    */
   async complete(
     { key, ifMatch }: Put,
     upload: Upload,
     parts: readonly UploadedPart[],
     bytes: number,
-    signal?: AbortSignal,
+    options: Pick<Request<never, never>, 'signal' | 'halfway'> = {},
   ): Promise<WriteReply> {
     const command = () =>
       new CompleteMultipartUploadCommand({
@@ -118,7 +120,7 @@ export class Uploads {
         UploadId: upload.id,
         MultipartUpload: { Parts: [...parts] },
       });
-    const request = { operation: 'complete', key, command, signal, bytes } as const;
+    const request = { operation: 'complete', key, command, bytes, ...options } as const;
     const reply = asWriteReply(await this.#requests.sender.once(request));
     // Moto reports versions here, even if it does not for a PUT.
     return 'versionIds' in reply ? { ...reply, versionIds: undefined } : reply;

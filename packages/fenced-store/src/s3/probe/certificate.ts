@@ -1,44 +1,40 @@
-import { createHash } from 'node:crypto';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
-import { etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
+import { etagHeader, type VersionIds } from '../../core/capabilities.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../../core/errors.js';
 import { bareEtag, conditionInput } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
+import {
+  type CertificatesBySubject,
+  certificateOf,
+  digestOf,
+  type Failure,
+  type Known,
+  type Note,
+  parse,
+  subjectOf,
+  type Verdict,
+} from './certificate-text.js';
 import type { Probed } from './checks.js';
 import type { PathCheck } from './probe-paths.js';
 
-/** Raised if a server could pass an older probe and fail this one. */
-const PROBE_VERSION = 5;
 /** Number of endpoints of one bucket that may have a certificate. */
 const CERTIFICATES_MAX = 8;
+/** Number of attempts to add a result while other processes add theirs. */
+const AMENDS_MAX = 4;
 const DAY_MS = 86_400_000;
 
-/** The result of a probe, with the checks of ways of writing that the server passed later. */
-interface Verdict extends StoreCapabilities {
-  readonly paths: readonly PathCheck[];
-}
-
-/** The server failed a probe, or a reply contradicted an earlier verdict. */
-interface Failure {
-  readonly failed: true;
-  readonly checkedAtMs: number;
-}
-
-interface Certificate {
-  readonly verdict: Verdict | Failure;
-  /** Digest of subject and verdict, against damage. */
-  readonly digest: string;
-}
-
-/** Certificates by subject. A subject is a digest of bucket, endpoint, server and probe version. */
-type CertificatesBySubject = Readonly<Record<string, Certificate>>;
-
 /**
- * The verdict of a probe, kept in the bucket, so that a short-lived process starts with one GET.
+ * The verdict on a server, kept in the bucket, so that a short-lived process starts with one GET.
  *
- * A failure is kept in place of an earlier verdict, and wins over later ones. Until it is too old,
- * each process probes for itself, and keeps no verdict. So a process that probed just before the
- * server changed cannot bring its verdict back. Only a probe that was asked for anew ends that.
+ * Invariant: a failure wins over every pass, of whichever process, and stays until a probe that was
+ * asked for passes. A server that fails only sometimes would otherwise be certified by the first
+ * lucky process, for all. So an unsafe server is refused without a probe, and a failed way of
+ * writing is not tried again. After `withdrawn`, each process probes for itself and keeps no pass:
+ * a process that probed just before the server changed cannot bring its verdict back.
+ *
+ * A certificate counts for one `Server` header, so an upgrade that changes the header begins anew.
+ * The reply that brings it shows whether the bucket keeps versions now. A change that no reply
+ * shows is not noticed: an upgrade behind the same header, or a proxy that adds none.
  *
  * It is not signed: a program that can write a certificate can also write every object of the
  * bucket, without a token.
@@ -48,7 +44,6 @@ export class Certificates {
   readonly #key: string;
   readonly #maxAgeDays: number;
   #version: string | null = null;
-  #hasFailed = false;
   #bySubject: CertificatesBySubject = {};
 
   constructor({ requests, prefix }: Probed, maxAgeDays: number) {
@@ -58,9 +53,10 @@ export class Certificates {
   }
 
   /**
-   * The verdict on this bucket behind this endpoint; null if there is none that can be believed.
+   * Returns the knowledge about this bucket behind this endpoint; null if there is none that can be
+   * believed.
    */
-  async read(wallClockMs: number): Promise<Verdict | null> {
+  async read(wallClockMs: number): Promise<Known | null> {
     const object = await this.#requests.get(this.#key).catch((error: unknown) => {
       // Another object is stored there, which is no certificate.
       if (error instanceof CorruptObjectError || error instanceof UnsupportedByStoreError)
@@ -70,45 +66,67 @@ export class Certificates {
     this.#version = object?.stored.version ?? null;
     this.#bySubject = parse(Buffer.from(object?.bytes ?? []).toString());
     const subject = this.#subject();
-    this.#hasFailed = false;
-    const { verdict, digest } = this.#bySubject[subject] ?? {};
-    if (verdict === undefined || digest !== digestOf([subject, verdict])) return null;
-    const ageMs = wallClockMs - verdict.checkedAtMs;
+    const { known, digest } = this.#bySubject[subject] ?? {};
+    if (known === undefined || digest !== digestOf([subject, known])) return null;
+    // Only a probe that is asked for ends it.
+    if (known.state === 'unsafe') return known;
+    const ageMs = wallClockMs - known.checkedAtMs;
     // A certificate from the future was dated by a wrong clock, so its age is unknown.
     if (ageMs < -DAY_MS || ageMs > this.#maxAgeDays * DAY_MS) return null;
-    this.#hasFailed = 'failed' in verdict;
-    return 'failed' in verdict ? null : verdict;
+    const isChanged = known.state === 'safe' && !mayShow(known.versionIds, object?.reply.VersionId);
+    return isChanged ? { state: 'withdrawn', checkedAtMs: wallClockMs } : known;
+  }
+
+  /** Keeps a pass for other processes, unless one of them changed the object since `read`. */
+  async keep(verdict: Verdict): Promise<void> {
+    if (this.#maxAgeDays === 0) return;
+    const condition = conditionInput(this.#version && etagHeader(this.#version, verdict.etagForm));
+    await this.#put({ state: 'safe', ...verdict }, condition);
   }
 
   /**
-   * Keeps a verdict for other processes, unless one of them changed the object since `read`.
+   * Adds the result of a check of a way of writing. If another process saw it fail, that counts.
    *
-   * @param isAnew whether it may replace a failure
+   * @param failure how the server failed it; null if it passed
+   * @returns the failure that counts; null if there is none
    */
-  async write(verdict: Verdict, isAnew: boolean): Promise<void> {
-    if (this.#maxAgeDays === 0 || (this.#hasFailed && !isAnew)) return;
-    await this.#put(
-      verdict,
-      conditionInput(this.#version && etagHeader(this.#version, verdict.etagForm)),
-    );
+  async amend(
+    check: PathCheck,
+    failure: Failure | null,
+    wallClockMs: number,
+  ): Promise<Failure | null> {
+    for (let attempt = 1; ; attempt++) {
+      const known = await this.read(wallClockMs).catch(() => null);
+      if (known?.state !== 'safe') return failure;
+      const counted = known.failed[check] ?? failure;
+      if (known.failed[check]) return counted;
+      const { state: _, ...verdict } = known;
+      const passed = counted ? known.passed : [...new Set([...known.passed, check])];
+      const failed = counted ? { ...known.failed, [check]: counted } : known.failed;
+      const condition = conditionInput(
+        this.#version && etagHeader(this.#version, verdict.etagForm),
+      );
+      const isKept = await this.#put({ state: 'safe', ...verdict, passed, failed }, condition);
+      if (isKept || attempt === AMENDS_MAX) return counted;
+    }
   }
 
   /**
-   * Replaces the verdict by a failure, for all processes. Without a condition, which the server may
-   * ignore or always refuse. If there is no verdict to replace, nothing is written.
+   * Replaces whatever is known, for all processes. Without a condition, which the server may ignore
+   * or always refuse.
    */
-  async fail(wallClockMs: number): Promise<void> {
-    if (this.#version === null) return;
-    await this.#put({ failed: true, checkedAtMs: wallClockMs }, {});
+  async note(note: Note): Promise<void> {
+    await this.#put(note, {});
   }
 
+  /** A certificate that could not be kept costs the next process a probe. */
   async #put(
-    verdict: Verdict | Failure,
-    condition: ReturnType<typeof conditionInput>,
-  ): Promise<void> {
+    known: Known,
+    condition: Partial<ReturnType<typeof conditionInput>>,
+  ): Promise<boolean> {
     const { sender, encryption } = this.#requests;
     const subject = this.#subject();
-    const certificate = { verdict, digest: digestOf([subject, verdict]) };
+    const certificate = certificateOf(subject, known);
     const others = Object.entries(this.#bySubject).filter(([of]) => of !== subject);
     const all = [[subject, certificate], ...others].slice(0, CERTIFICATES_MAX);
     const bySubject: CertificatesBySubject = Object.fromEntries(all);
@@ -120,30 +138,24 @@ export class Certificates {
         ContentType: 'application/json',
         Body: JSON.stringify(bySubject),
       });
-    const reply = await sender.once({ operation: 'put', key: this.#key, command });
-    // A certificate that could not be kept costs the next process a probe.
-    if (!reply.ok) return;
+    const request = { operation: 'put', key: this.#key, command } as const;
+    const reply = await sender.repeatedly(request).catch(() => null);
+    if (!reply?.ok) return false;
     this.#version = bareEtag(reply.output.ETag) ?? null;
     this.#bySubject = bySubject;
-    this.#hasFailed = 'failed' in verdict;
+    return true;
   }
 
   #subject(): string {
     const { sender, encryption } = this.#requests;
-    // Encryption changes how ETags are made.
-    const kind = encryption ? [encryption.ServerSideEncryption] : [];
-    return digestOf([PROBE_VERSION, sender.bucket, sender.peer, ...kind]);
+    return subjectOf(sender.bucket, sender.peer, encryption?.ServerSideEncryption);
   }
 }
 
-function digestOf(value: unknown): string {
-  return createHash('sha256').update(JSON.stringify(value)).digest('hex');
-}
-
-function parse(text: string): CertificatesBySubject {
-  try {
-    return Object(JSON.parse(text)) as CertificatesBySubject;
-  } catch {
-    return {};
-  }
+/**
+ * True if an object that was written under these version ids may be read with this one. A bucket
+ * without versions shows none; as soon as it keeps versions, it shows one for each older object.
+ */
+function mayShow(versionIds: VersionIds, versionId: string | undefined): boolean {
+  return versionIds !== 'none' || versionId === undefined;
 }

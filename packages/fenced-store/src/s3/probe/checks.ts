@@ -1,3 +1,4 @@
+import { PutObjectCommand } from '@aws-sdk/client-s3';
 import {
   type EtagForm,
   etagHeader,
@@ -11,27 +12,21 @@ import {
   StoreUnavailableError,
   UnsafeStoreError,
 } from '../../core/errors.js';
-import { fullHistory, type Stored } from '../../core/stored.js';
+import { fullHistory } from '../../core/stored.js';
 import { encode, writeStamp } from '../codec/encode.js';
 import type { Content, Put, WriteReply } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
 import type { Uploads } from '../http/uploads.js';
 import { backoffMs, type Runtime } from '../runtime.js';
 
-/**
- * Moto 5 with threads checks a condition, and writes some 0.1 ms later without a lock. Under load
- * it loses an acknowledged write, but hardly ever in a race that a probe can afford. So it is
- * recognised by its web server.
- */
-const LOCKLESS_SERVER = /Werkzeug\//;
 /** Number of runs of checks, which begin anew if a reply was lost. */
 const RUNS_MAX = 3;
 /** Number of times that `late` sends a write at most, until a reply comes. */
-const LATE_SENDS_MAX = 6;
-/** If so many later writes of another key are answered first, a write counts as queued. */
-const WRITES_ELSEWHERE = 8;
-/** Milliseconds from the first half of a body to the write that overtakes it. */
-const OVERTAKEN_AFTER_MS = 100;
+const LATE_SENDS_MAX = 3;
+/** Number of times that a step is sent to a server that throttles. */
+const THROTTLED_SENDS_MAX = 5;
+/** Cloudflare R2 takes one write of a key each second, and answers 429 to others. */
+export const PACE_MS = 1_050;
 
 /** A write of the probe, and the reply to it. */
 export interface Tried {
@@ -50,18 +45,16 @@ export interface ProbeWrite {
 export type SendUnder = (ifMatch: string | null) => Promise<Tried>;
 
 /** The version that the condition of a step names; null for none. */
-type Upon = 'first' | 'current' | 'wrong' | null;
+type Upon = 'first' | null;
 
 /** One check of conditions: its name, the condition, and the reply that is expected. */
 export type Step = readonly [check: string, upon: Upon, expected: 'applied' | 'refused'];
 
-/** The versions that a key had. */
+/** The first version of a key, and its current one. */
 export interface Versions {
   readonly first: string;
   readonly current: string;
 }
-
-const WRONG_ETAG: string = '0'.repeat(32);
 
 /** The server and the place of a probe. */
 export interface Probed {
@@ -103,6 +96,9 @@ export class Checks {
   readonly probed: Probed;
   readonly #touched = new Set<string>();
   readonly #versions = new Set<string>();
+  readonly #wroteAtMs = new Map<string, number>();
+  /** True if the server has throttled a write. From then on, each key is written once a second. */
+  isPaced = false;
   versionIds: VersionIds = 'none';
   /** The encryption of the latest write. */
   encryption: WriteEncryption | undefined;
@@ -148,9 +144,25 @@ export class Checks {
     return this.send(put, content, halfway);
   }
 
+  /** A step that the server throttles is sent again. A race is not: it is run again as a whole. */
   async send(put: Put, content: Content, halfway?: () => Promise<unknown>): Promise<Tried> {
-    const reply = await this.probed.requests.put(put, content, { halfway });
-    return { writeId: put.stored.writeId, sent: `PUT ${conditionOf(put)}`, reply };
+    const { writeId } = put.stored;
+    for (let sends = 1; ; sends++) {
+      if (!halfway) await this.pace(put.key);
+      const reply = await this.probed.requests.put(put, content, { halfway });
+      this.#wroteAtMs.set(put.key, this.probed.runtime.nowMs());
+      const tried = { writeId, sent: `PUT ${conditionOf(put)}`, reply };
+      if (reply.meaning === 'throttled') this.isPaced = true;
+      if (reply.meaning !== 'throttled' || halfway || sends === THROTTLED_SENDS_MAX) return tried;
+    }
+  }
+
+  /** Waits until a server that throttles may take the next write of a key. */
+  async pace(key: string): Promise<void> {
+    if (!this.isPaced) return;
+    const { runtime } = this.probed;
+    const passedMs = runtime.nowMs() - (this.#wroteAtMs.get(key) ?? Number.NEGATIVE_INFINITY);
+    if (passedMs < PACE_MS) await runtime.sleep(PACE_MS - passedMs);
   }
 
   /** Removes the objects of the probe. If one cannot be removed, it stays as litter. */
@@ -166,10 +178,11 @@ export class Checks {
     versions?: Versions,
   ): Promise<Versions> {
     let { first = '', current = '' } = versions ?? {};
+    const [last] = steps.at(-1) ?? [];
     for (const [check, upon, expected] of steps) {
-      const named = { first, current, wrong: WRONG_ETAG };
-      const tried = await send(upon && this.ifMatch(named[upon]));
-      if (expected === 'refused') await this.refused(check, key, tried, current || null);
+      const tried = await send(upon && this.ifMatch(first));
+      if (expected === 'refused')
+        await this.refused(check, key, tried, current || null, { isRead: check === last });
       else {
         current = await this.applied(check, key, tried);
         first ||= current;
@@ -181,11 +194,10 @@ export class Checks {
   /** Runs a check on a key without an object, then on the version that it returned. */
   async createThenUpdate(
     prefix: string,
-    suffix: string,
-    run: (check: string, ifMatch: string | null) => Promise<string>,
+    run: (check: string, base: string | null) => Promise<string>,
   ): Promise<void> {
-    const version = await run(`${prefix}create${suffix}`, null);
-    await run(`${prefix}update${suffix}`, this.ifMatch(version));
+    const version = await run(`${prefix}create`, null);
+    await run(`${prefix}update`, version);
   }
 
   /**
@@ -196,6 +208,8 @@ export class Checks {
    */
   async applied(check: string, key: string, tried: Tried): Promise<string> {
     const { writeId, reply } = tried;
+    if (reply.meaning === 'unsupported' || reply.meaning === 'rejected')
+      await this.#blameRequest(key, reply.error);
     if (reply.meaning === 'unsupported')
       throw this.failed(check, tried, 'conditional writes are not supported', reply);
     if (reply.meaning === 'refused') {
@@ -227,13 +241,41 @@ export class Checks {
     return version;
   }
 
-  /** Checks a write whose condition did not hold: nothing may have changed. */
-  async refused(check: string, key: string, tried: Tried, version: string | null): Promise<void> {
+  /**
+   * Finds out whether the server refuses a write because of its condition, or any write of this
+   * client. Since 2025 the SDK sends checksums, which some servers refuse.
+   *
+   * @throws {StoreSetupError} if it refuses a write without a condition, too.
+   */
+  async #blameRequest(key: string, cause: FencedStoreError): Promise<void> {
+    const { requests } = this.probed;
+    const input = { ...requests.at(key), ...requests.encryption, Body: 'probe' };
+    const command = () => new PutObjectCommand(input);
+    const reply = await requests.sender.once({ operation: 'put', key, command });
+    if (reply.ok || (reply.meaning !== 'unsupported' && reply.meaning !== 'rejected')) return;
+    throw new StoreSetupError(
+      `the server refuses a write without a condition, too: if it does not know the checksums of the AWS SDK, give the S3Client requestChecksumCalculation: 'WHEN_REQUIRED' and responseChecksumValidation: 'WHEN_REQUIRED'; see docs/s3-servers.md (${cause.message})`,
+      { cause },
+    );
+  }
+
+  /**
+   * Checks a write whose condition did not hold: nothing may have changed.
+   *
+   * @param options with `isCut`, it needs no reply. Without `isRead`, a later step reads the object
+   */
+  async refused(
+    check: string,
+    key: string,
+    tried: Tried,
+    version: string | null,
+    { isCut = false, isRead = true }: { isCut?: boolean; isRead?: boolean } = {},
+  ): Promise<void> {
     const { reply } = tried;
     if (reply.meaning === 'applied')
       throw this.failed(check, tried, 'a write whose condition did not hold was applied');
-    if (reply.meaning !== 'refused') throw errorOf(reply);
-    const stored = await this.probed.requests.stamp(key);
+    if (reply.meaning !== 'refused' && !isCut) throw errorOf(reply);
+    const stored = isRead ? await this.probed.requests.stamp(key) : { version };
     if ((stored?.version ?? null) !== version)
       throw this.failed(check, tried, 'a write that was refused was applied');
     this.note('passed', check, tried);
@@ -241,7 +283,9 @@ export class Checks {
 
   /**
    * Checks a large write whose condition does not hold. A server that refuses it early may cut the
-   * connection (versitygw), so it is sent until it is answered.
+   * connection before the body has ended (MinIO, versitygw), and the client then sees no answer. If
+   * that happens each time, and the object is as before, the write counts as refused. A server
+   * cannot apply a body that it has not received. One cut alone may be the line's.
    */
   async late(
     check: string,
@@ -252,87 +296,7 @@ export class Checks {
     let tried = await send();
     for (let sent = 1; tried.reply.meaning === 'ambiguous' && sent < LATE_SENDS_MAX; sent++)
       tried = await send();
-    await this.refused(check, key, tried, version);
-  }
-
-  /**
-   * Checks writers that ran at once under one condition: one must win. Losers may be answered
-   * anything (Ceph 16 answers 500 to most), but a success must be the write that is stored.
-   */
-  async oneWinner(check: string, key: string, tried: readonly Tried[]): Promise<Stored> {
-    const stored = await this.probed.requests.stamp(key);
-    const winners = tried.filter(({ reply }) => reply.meaning === 'applied');
-    const sent = `${tried.length} × ${tried[0]?.sent} at once`;
-    const race = { sent, answered: counted(tried.map(({ reply }) => reply.answered)) };
-    if (winners.length > 1 || winners.some(({ writeId }) => writeId !== stored?.writeId))
-      throw this.failed(
-        check,
-        race,
-        `${winners.length} of ${tried.length} writers under one condition were answered with success, which is not what is stored`,
-      );
-    if (stored === null || !tried.some(({ writeId }) => writeId === stored.writeId))
-      throw new StoreUnavailableError(
-        `none of ${tried.length} writers under one condition had success check=${check}`,
-        { cause: tried.map(({ reply }) => reply) },
-      );
-    this.note('passed', check, race);
-    return stored;
-  }
-
-  /**
-   * Checks two writers under one condition: the second begins and ends while the first has sent
-   * half of its body. A server that checks the condition when the headers come, and stores the body
-   * when it is there, applies both.
-   *
-   * @param send sends the first one, and calls back in the middle
-   */
-  async overtaken(
-    check: string,
-    key: string,
-    ifMatch: string | null,
-    send: (halfway: () => Promise<unknown>) => Promise<Tried>,
-  ): Promise<{ readonly first: Tried; readonly stored: Stored }> {
-    const seconds: Promise<Tried>[] = [];
-    let elsewhere = Promise.resolve();
-    let isOvertaken = false;
-    const first = await send(async () => {
-      // Waits until the server has read the headers, which no reply shows.
-      await this.probed.runtime.sleep(OVERTAKEN_AFTER_MS);
-      const over = new AbortController();
-      const second = this.put(key, ifMatch);
-      seconds.push(second);
-      elsewhere = this.#writeElsewhere(key, over.signal);
-      // A server that takes the writers of one key in turn answers the second only after the
-      // first. It is recognised by its answers to writes of another key before that.
-      const limitMs = this.probed.requests.sender.timeoutMs / 4;
-      const waited = Promise.race([elsewhere, this.probed.runtime.sleep(limitMs)]).then(
-        () => false,
-      );
-      isOvertaken = await Promise.race([second.then(() => true), waited]);
-      over.abort();
-    });
-    await elsewhere;
-    const { reply } = first;
-    const tried = [first, ...(await Promise.all(seconds))];
-    // The first write failed before half of it was sent, so no second write began.
-    if (seconds.length === 0 && 'error' in reply) throw reply.error;
-    const stored = await this.oneWinner(check, key, tried);
-    // The outcome of the overtaken write must be known.
-    if ('error' in reply && reply.meaning !== 'refused') throw reply.error;
-    const { peer } = this.probed.requests.sender;
-    if (isOvertaken && LOCKLESS_SERVER.test(peer))
-      throw this.failed(
-        check,
-        { sent: `2 × ${first.sent} at once`, answered: `by ${peer}` },
-        'this server (moto) checks a condition and writes without a lock in between: start it without threads',
-      );
-    return { first, stored };
-  }
-
-  /** Ends when some small writes of another key were answered. */
-  async #writeElsewhere(key: string, over: AbortSignal): Promise<void> {
-    for (let i = 0; i < WRITES_ELSEWHERE && !over.aborted; i++)
-      await this.put(`${key}-elsewhere`, null);
+    await this.refused(check, key, tried, version, { isCut: isCut(tried.reply) });
   }
 
   /** Sends each write upon the one before, and counts the different ETags. */
@@ -382,6 +346,11 @@ interface Asked {
   readonly reply?: WriteReply;
 }
 
+/** True if the connection ended, or was too slow, before there was an answer. */
+export function isCut({ meaning, answered }: WriteReply): boolean {
+  return meaning === 'ambiguous' && answered.startsWith('no reply');
+}
+
 /** The error of a write that was not applied. */
 export function errorOf(reply: WriteReply): unknown {
   return 'error' in reply ? reply.error : undefined;
@@ -392,7 +361,7 @@ export function conditionOf({ ifMatch }: Put): string {
 }
 
 /** `1 × 200, 7 × 412 PreconditionFailed` */
-function counted(answers: readonly string[]): string {
+export function counted(answers: readonly string[]): string {
   const kinds = [...new Set(answers)].toSorted();
   return kinds
     .map((kind) => `${answers.filter((answer) => answer === kind).length} × ${kind}`)

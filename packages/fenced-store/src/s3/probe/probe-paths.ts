@@ -5,6 +5,7 @@ import { piecesOf } from '../http/middleware.js';
 import { checksumHeader } from '../http/put.js';
 import { type Checks, inRuns, type Probed, type ProbeWrite, type Tried } from './checks.js';
 import { UploadsProbe } from './probe-uploads.js';
+import { type Halfway, Races, type SendRacer } from './races.js';
 
 /**
  * The ways of writing that the probe's small bodies do not cover. Each is checked before its first
@@ -53,20 +54,26 @@ export async function checkPath(
       const asked = { sent: 'the same bytes, 2 times', answered: `${distinct} different ETags` };
       if (distinct < 2)
         throw checks.failed(check, asked, 'two writes of the same bytes were given the same ETag');
-    } else if (path === 'upload') await uploadsProbe.parts(key);
-    else if (path === 'copy') await uploadsProbe.copies(key);
+    } else if (path === 'upload') {
+      await uploadsProbe.conditions(key);
+      await uploadsProbe.parts(`${key}-parts`);
+    } else if (path === 'copy') await uploadsProbe.copies(key);
     else await checkPuts(checks, path, key);
   });
 }
 
 async function checkPuts(checks: Checks, path: WritePath, key: string): Promise<void> {
-  await checks.createThenUpdate(`${path}-`, '', async (check, ifMatch) => {
-    const write = async (halfway?: () => Promise<unknown>): Promise<Tried> =>
+  const races = new Races(checks);
+  await checks.createThenUpdate(`${path}-`, async (check, base) => {
+    const ifMatch = base && checks.ifMatch(base);
+    const long = async (halfway?: Halfway): Promise<Tried> =>
       send(checks, path, await checks.newWrite(key, ifMatch, BODY_BYTES), halfway);
-    const { first, stored } = await checks.overtaken(check, key, ifMatch, write);
+    const short: SendRacer = (halfway) => checks.put(key, ifMatch, undefined, halfway);
+    const race = { check, key, base, racers: [short], long, mayBeCut: true };
+    const { first, stored } = await races.overtaken(race, () => races.writeElsewhere(key));
     // The first write was applied. If it is sent again, its condition does not hold any more.
     if (first.reply.meaning === 'applied')
-      await checks.late(check.replace('put-', 'put-late-'), key, stored.version, () => write());
+      await checks.late(check.replace('put-', 'put-late-'), key, stored.version, () => long());
     return stored.version;
   });
 }
@@ -82,7 +89,7 @@ function send(
   checks: Checks,
   path: WritePath,
   { put, content }: ProbeWrite,
-  halfway?: () => Promise<unknown>,
+  halfway?: Halfway,
 ): Promise<Tried> {
   if (path === 'large-put') return checks.send(put, content, halfway);
   return checks.send(put, {

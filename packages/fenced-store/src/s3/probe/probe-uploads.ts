@@ -1,4 +1,5 @@
 import { FencedStoreError, StoreUnavailableError, UnsafeStoreError } from '../../core/errors.js';
+import type { Stored } from '../../core/stored.js';
 import type { Put } from '../http/put.js';
 import type { Upload, UploadedPart, Uploads } from '../http/uploads.js';
 import {
@@ -9,6 +10,7 @@ import {
   type Step,
   type Tried,
 } from './checks.js';
+import { type Halfway, Races, type SendRacer } from './races.js';
 
 const WRITERS = 8;
 const RUNS_MAX = 3;
@@ -17,12 +19,6 @@ const PART_BYTES = 5 * 2 ** 20;
 /** AWS copies ranges only of objects that are larger than a part. */
 const COPIED_BODY_BYTES = PART_BYTES + 2 ** 17;
 
-const COMPLETE: readonly Step[] = [
-  ['complete-create', null, 'applied'],
-  ['complete-create-again', null, 'refused'],
-  ['complete-update', 'first', 'applied'],
-  ['complete-update-with-old-etag', 'first', 'refused'],
-];
 const PARTS_BASE: readonly Step[] = [
   ['parts-create', null, 'applied'],
   ['parts-update', 'first', 'applied'],
@@ -43,8 +39,10 @@ interface PreparedUpload {
 export class UploadsProbe {
   readonly #checks: Checks;
   readonly #uploads: Uploads;
+  readonly #races: Races;
 
   constructor(checks: Checks) {
+    this.#races = new Races(checks);
     this.#checks = checks;
     this.#uploads = checks.probed.uploads;
   }
@@ -56,8 +54,7 @@ export class UploadsProbe {
   async enforcesConditions(prefix: string): Promise<boolean> {
     for (let run = 1; ; run++) {
       try {
-        await this.#conditions(`${prefix}-${run}/conditions`);
-        await this.#races(`${prefix}-${run}/race`);
+        await this.conditions(`${prefix}-${run}`);
         return true;
       } catch (error) {
         if (!(error instanceof FencedStoreError)) throw error;
@@ -83,31 +80,76 @@ export class UploadsProbe {
       });
   }
 
-  async #conditions(key: string): Promise<void> {
-    const complete = async (key: string, ifMatch: string | null): Promise<Tried> => {
-      const prepared = await this.#prepare(await this.#checks.newWrite(key, ifMatch));
-      const tried = await this.#complete(prepared);
-      await this.#uploads.abort(prepared.upload);
-      return tried;
-    };
+  /**
+   * Checks uploads of one small part.
+   *
+   * The losers of a race are completed again upon the version of its winner. So each race costs few
+   * requests, and there are many. SeaweedFS 4.48 checks the condition without a lock, but two
+   * writers win in less than half of the races.
+   *
+   * @throws {UnsafeStoreError}
+   */
+  async conditions(key: string): Promise<void> {
     const checks = this.#checks;
-    const { first } = await checks.conditions(COMPLETE, key, (ifMatch) => complete(key, ifMatch));
-    const absent = `${key}-absent`;
-    const updateOfNothing = await complete(absent, checks.ifMatch(first));
-    await checks.refused('complete-update-of-nothing', absent, updateOfNothing, null);
+    let racers = await this.#prepareAll(key);
+    try {
+      const first = await this.#race('complete-race-of-creates', key, null, racers);
+      const again = await this.#completeNew(key, null);
+      await checks.refused('complete-create-again', key, again, first.version);
+      let current = first;
+      const loses = ({ put }: PreparedUpload) => put.stored.writeId !== current.writeId;
+      for (let losers = racers.filter(loses); losers.length > 1; losers = losers.filter(loses)) {
+        const race = this.#race('complete-race-of-updates', key, current, losers);
+        const next = await race.catch((error: unknown) => {
+          if (error instanceof StoreUnavailableError) return null;
+          throw error;
+        });
+        if (next === null) break;
+        current = next;
+      }
+      if (current === first) {
+        // The server forgets an upload that it refuses, or refuses it for ever (AWS: 409).
+        await this.#abort(racers);
+        racers = await this.#prepareAll(key);
+        current = await this.#race('complete-race-of-updates', key, first, racers);
+      }
+      const old = await this.#completeNew(key, checks.ifMatch(first.version));
+      await checks.refused('complete-update-with-old-etag', key, old, current.version);
+      const absent = `${key}-absent`;
+      const updateOfNothing = await this.#completeNew(absent, checks.ifMatch(first.version));
+      await checks.refused('complete-update-of-nothing', absent, updateOfNothing, null);
+    } finally {
+      await this.#abort(racers);
+    }
   }
 
-  /** All parts are uploaded before any upload is completed. */
-  async #races(key: string): Promise<void> {
-    await this.#checks.createThenUpdate('complete-race-of-', 's', async (check, ifMatch) => {
-      const writes = Array.from({ length: WRITERS }, async () =>
-        this.#prepare(await this.#checks.newWrite(key, ifMatch)),
-      );
-      const prepared = await Promise.all(writes);
-      const tried = await Promise.all(prepared.map((upload) => this.#complete(upload)));
-      await this.#abort(prepared);
-      return (await this.#checks.oneWinner(check, key, tried)).version;
-    });
+  /** Completes uploads at the same moment, and returns what is stored then. */
+  async #race(
+    check: string,
+    key: string,
+    base: Stored | null,
+    uploads: readonly PreparedUpload[],
+  ): Promise<Stored> {
+    const ifMatch = base && this.#checks.ifMatch(base.version);
+    const racers = uploads.map(
+      (upload): SendRacer =>
+        (halfway) =>
+          this.#complete(upload, ifMatch, halfway),
+    );
+    const race = { check, key, base: base && base.version, racers };
+    return this.#races.oneWinner(race, await this.#races.run(race));
+  }
+
+  #prepareAll(key: string): Promise<readonly PreparedUpload[]> {
+    const prepared = async () => this.#prepare(await this.#checks.newWrite(key, null));
+    return Promise.all(Array.from({ length: WRITERS }, prepared));
+  }
+
+  async #completeNew(key: string, ifMatch: string | null): Promise<Tried> {
+    const prepared = await this.#prepare(await this.#checks.newWrite(key, ifMatch));
+    const tried = await this.#complete(prepared);
+    await this.#uploads.abort(prepared.upload);
+    return tried;
   }
 
   /**
@@ -129,9 +171,8 @@ export class UploadsProbe {
       const [one] = prepared as [PreparedUpload];
       const complete = (ifMatch: string | null) => this.#complete(one, ifMatch);
       await checks.conditions(PARTS, key, complete, versions);
-      const current = checks.ifMatch(versions.current);
-      const tried = await Promise.all(prepared.map((each) => this.#complete(each, current)));
-      await checks.oneWinner('parts-race-of-updates', key, tried);
+      const stored = await checks.probed.requests.stamp(key);
+      await this.#race('parts-race-of-updates', key, stored, prepared);
     } finally {
       await this.#abort(prepared);
     }
@@ -214,9 +255,10 @@ export class UploadsProbe {
   async #complete(
     { put, upload, parts }: PreparedUpload,
     ifMatch: string | null = put.ifMatch,
+    halfway?: Halfway,
   ): Promise<Tried> {
     const sent = { ...put, ifMatch };
-    const reply = await this.#uploads.complete(sent, upload, parts, 0);
+    const reply = await this.#uploads.complete(sent, upload, parts, 0, { halfway });
     return { writeId: put.stored.writeId, sent: `Complete ${conditionOf(sent)}`, reply };
   }
 

@@ -40,7 +40,12 @@ export type SendResult =
       readonly versionIds?: VersionIds | undefined;
       readonly encryption?: WriteEncryption | undefined;
     }
-  | { readonly applied: false; readonly seen: Stored | null };
+  | {
+      readonly applied: false;
+      readonly seen: Stored | null;
+      /** True if the write was answered with success, and another one replaced its base. */
+      readonly isContradicted?: boolean;
+    };
 
 /**
  * Sends one write until its outcome is certain.
@@ -98,7 +103,7 @@ export async function sendUntilResolved(
         return { applied: true, version, versionIds, encryption };
       }
       case 'lost':
-        return { applied: false, seen: read.seen };
+        return { applied: false, seen: read.seen, isContradicted: reply.meaning === 'applied' };
       case 'fault':
         signal?.throwIfAborted();
         throw error;
@@ -139,15 +144,17 @@ async function attempt(requests: Requests, write: Sending, wasDoubtful: boolean)
     return { reply, read: UNREAD, outcome: 'applied', isDoubtful: false };
   const isRefused = meaning === 'refused';
   let isDoubtful = wasDoubtful || DOUBTFUL.has(meaning);
-  const isFault = !isDoubtful && !isRefused && meaning !== 'unreachable';
+  const isFault =
+    !isDoubtful && !isRefused && meaning !== 'unreachable' && meaning !== 'unaccepted';
   // Nothing of this was sent.
   if (isFault && meaning === 'client') return { reply, read: UNREAD, outcome: 'fault', isDoubtful };
   const read = await readBack(requests, write.key);
   // An error that says "nothing was applied" proves nothing alone: a proxy that sent the write
   // twice passes on the second reply.
+  const saysNo = isFault || meaning === 'unaccepted';
   isDoubtful ||=
     read.error !== undefined &&
-    (isRefused || (isFault && read.error instanceof StoreUnavailableError));
+    (isRefused || (saysNo && read.error instanceof StoreUnavailableError));
   const evidence = isDoubtful ? 'doubtful' : 'refused';
   const found = read.error === undefined ? resolveOutcome(write, read.seen, evidence) : 'pending';
   const isFound = found === 'applied' || found === 'replaced' || found === 'unknown';

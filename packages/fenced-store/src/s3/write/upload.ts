@@ -43,7 +43,7 @@ export async function sendUpload(
       return part;
     });
     const result = await untilResolved((now) =>
-      uploads.complete(now, upload, parts, bytes, signal),
+      uploads.complete(now, upload, parts, bytes, { signal }),
     );
     isOpen = !result.applied;
     return result;

@@ -84,6 +84,9 @@ export class Writer {
         return { written: this.#applied(put, result), found };
       }
 
+      // Two successes upon one version: this server does not enforce conditions, or a proxy passes
+      // on replies in disorder. Only a probe can tell.
+      if (result.isContradicted) await prober.withdraw(capabilities);
       objects.lastSeen.noteRead(key, base?.token ?? 0n, result.seen);
       objects.lastSeen.forgetBase(key);
       refuseStale(key, token, result.seen);
