@@ -1,20 +1,22 @@
 import { parseArgs } from 'node:util';
 import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
+import { gatewayRequests } from './gateway.ts';
 import { clients, leases, waiters } from './trials.ts';
 
-const USAGE = `npm run sizes -- [--leases N] [--waiters N] [--clients N]
+const USAGE = `npm run sizes -- [--leases N] [--waiters N] [--clients N] [--requests N]
 
 Tries large numbers once, each on new real nodes, and prints what they cost as JSON lines.
 
   --leases N    leases that one process holds at once
   --waiters N   waiters for one resource, in 10 processes
-  --clients N   clients with connections of their own, in one process`;
+  --clients N   clients with connections of their own, in one process
+  --requests N  requests to a gateway, each with a name, a key and an address of its own`;
 
-const TRIALS = { leases, waiters, clients };
+const TRIALS = { leases, waiters, clients, requests: gatewayRequests };
 const chosen = readCommandLine(USAGE, () => {
   const text = { type: 'string' } as const;
   const { values } = parseArgs({
-    options: { leases: text, waiters: text, clients: text },
+    options: { leases: text, waiters: text, clients: text, requests: text },
   });
   const entries = Object.entries(values) as [keyof typeof TRIALS, string][];
   if (entries.length === 0) throw new UsageError('name a trial');

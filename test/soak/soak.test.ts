@@ -6,6 +6,7 @@ import { startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { expect, test } from 'vitest';
 import { until } from '../lock/harness/redlock-nodes.js';
+import { gatewayRequests } from './gateway.ts';
 import { growthIn, type Sample } from './growth.ts';
 import { soak } from './soak.ts';
 
@@ -55,6 +56,17 @@ test('a leak of connections is found', async () => {
   const { growth } = await soak({ ...SHORT, waiters: 1, clientsPerSecond: 20, leaks: true });
   expect(growth.join()).toContain('descriptors grew');
   expect(growth.join()).toContain('connections grew');
+});
+
+test('a leak of a gateway is found, and each request has the answer that it should have', {
+  timeout: 120_000,
+}, async () => {
+  const kept: string[] = [];
+  const onRequest = () =>
+    void kept.push(Buffer.alloc(40_000, `${kept.length} `).toString('latin1'));
+  const { growth, statuses } = await gatewayRequests(450, { onRequest });
+  expect(statuses).toEqual({ 200: 270, 201: 90, 401: 90, 404: 90 });
+  expect(growth.join()).toMatch(/^heapBytes grew from \d+ to \d+, more than \d/);
 });
 
 test('each figure that grows is named, and a warm-up is not', () => {

@@ -25,6 +25,8 @@ const CONNECT_MS = 5_000;
 const S3_CONNECTIONS_MAX = 512;
 const INSTALL_EVERY_MS = 1_000;
 const LOG_REFUSALS_MS = 60_000;
+/** The longest lease of a `Redlock` without the option. The API's document states it. */
+const REDLOCK_MAX_TTL_MS = 60_000;
 
 /** A running gateway, with connections of its own. */
 export interface RunningGateway {
@@ -65,7 +67,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const secrets = new GatewaySecrets(config);
   const common = {
     lock,
-    maxTtlMs: config.redis.maxTtlMs,
+    maxTtlMs: config.redis.maxTtlMs ?? REDLOCK_MAX_TTL_MS,
     metrics,
     drain,
     ...(objects && { objects }),
