@@ -52,7 +52,7 @@ test.each(Array.from({ length: ROUNDS }, (_, at) => seed + at))(
     };
     const load = new Load(Array.from({ length: CLIENTS }, () => new Redlock(config())));
     const keeper = new Redlock(config());
-    const kept = await keeper.acquire('kept', { ttlMs: TTL_MS });
+    const kept = await keeper.acquire('kept', { ttlMs: TTL_MS, waitMs: 30_000 });
     let deaths = 0;
     for (const [at, next] of sets.slice(1).entries()) {
       const present = sets[at] ?? next;

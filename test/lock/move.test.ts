@@ -265,6 +265,34 @@ describe('a move to other nodes', () => {
     });
   });
 
+  test('goes on if a program announces the next set between two of its steps', async () => {
+    await tokenOf(lockOf(first()));
+    const { keyPrefix, servers } = second();
+    const announce = async (): Promise<void> => {
+      await tokenOf(lockOf(first(), second()));
+      for (const at of servers) {
+        const client = connect(at);
+        await until(async () => (await client.hexists(`${keyPrefix}node`, 'awaits')) === 1);
+      }
+    };
+    let announced: Promise<void> | null = null;
+    const wrap = (client: Redis): Redis => {
+      const send = client.evalsha.bind(client);
+      client.evalsha = async (...values: unknown[]): Promise<unknown> => {
+        if (values.includes('prepare')) {
+          announced ??= announce();
+          await announced;
+        }
+        return Reflect.apply(send, client, values);
+      };
+      return client;
+    };
+    const mover = new Redlock({ ...nodesOf(first()), next: nodesOf(second(), wrap) });
+    locks.push(mover);
+    await move(mover);
+    expect(announced).not.toBeNull();
+  });
+
   test('that has not sealed a node yet keeps the next set from granting locks by itself', async () => {
     await tokenOf(lockOf(first()));
     const reached = Promise.withResolvers<void>();
