@@ -279,7 +279,10 @@ describe('a move to other nodes', () => {
     const wrap = (client: Redis): Redis => {
       const send = client.evalsha.bind(client);
       client.evalsha = async (...values: unknown[]): Promise<unknown> => {
-        if (values.includes('prepare')) await (announced ??= announce());
+        if (values.includes('prepare')) {
+          announced ??= announce();
+          await announced;
+        }
         return Reflect.apply(send, client, values);
       };
       return client;
