@@ -115,7 +115,8 @@ export interface Betrayal {
   readonly readsAreLate?: boolean;
   /**
    * Makes ETags of the `length` only, or of the last KiB (`tail`). Or of the length and a clock,
-   * which ticks with each read (`clock`) or every 4 ms. `none`: there are none. `new`: each write has its own.
+   * which ticks with each read (`clock`) or every 4 ms. `none`: there are none. `new`: each write
+   * has its own.
    */
   readonly etags?: 'none' | 'length' | 'clock' | 'clock-4ms' | 'tail' | 'new';
   /** The default encryption of the bucket. Under `aws:kms`, each write has an ETag of its own. */

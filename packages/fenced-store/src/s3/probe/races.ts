@@ -89,8 +89,8 @@ export class Races {
    * It is recognised by its answers to requests `elsewhere` before that.
    *
    * The small bodies of the probe show that best. A server that refuses a large body early may cut
-   * its connection, so with `mayBeCut`, a long write without an answer is followed by the same write
-   * as a late one, which must change nothing.
+   * its connection. With `mayBeCut`, a long write without an answer is sent again as a late one,
+   * which must change nothing.
    *
    * @param elsewhere requests of another key; begun when the others go on
    */
