@@ -228,7 +228,11 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
   ['acquire apart from its lock', () => detached.acquire('x', { ttlMs: 1_000 }), ALONE],
   ['tryAcquire apart from its lock', () => detached.tryAcquire('x', { ttlMs: 1_000 }), ALONE],
   ['using apart from its lock', () => detached.using('x', { ttlMs: 1_000 }, () => 0), ALONE],
-  ['extend apart from its lock', () => detached.extend({ resource: 'x', owner: 'o', token: 1n }, 10), ALONE],
+  [
+    'extend apart from its lock',
+    () => detached.extend({ resource: 'x', owner: 'o', token: 1n }, 10),
+    ALONE,
+  ],
   ['release apart from its lock', () => detached.release({ resource: 'x', owner: 'o' }), ALONE],
   ['close apart from its lock', () => detached.close(), ALONE],
   ['a time to drain that is none', () => lock.close({ drainMs: -1 }), 'milliseconds from 0'],

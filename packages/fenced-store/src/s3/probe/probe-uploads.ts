@@ -136,7 +136,7 @@ export class UploadsProbe {
         (halfway) =>
           this.#complete(upload, ifMatch, halfway),
     );
-    const race = { check, key, base: base && base.version, racers };
+    const race = { check, key, base: base?.version ?? null, racers };
     return this.#races.oneWinner(race, await this.#races.run(race));
   }
 
