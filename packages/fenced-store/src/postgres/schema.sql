@@ -390,8 +390,8 @@ LANGUAGE sql STABLE AS $$ SELECT extract(epoch FROM now()) || E'\n' $$;
 -- The token in the value of a slot; NULL if there is none. Each line of the value has a resource,
 -- as JSON, and its token. JSON has no line break, so each match is the beginning of a line.
 CREATE OR REPLACE FUNCTION fenced.token_in(slot text, resource text) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT CASE WHEN starts_with(slot, fenced.slot_head()) THEN
-  nullif(split_part(split_part(slot, E'\n' || to_json(resource) || ' ', 2), E'\n', 1), '') END $$;
+LANGUAGE sql STABLE AS $$ SELECT CASE WHEN starts_with(slot COLLATE "C", fenced.slot_head()) THEN
+  nullif(split_part(split_part(slot COLLATE "C", E'\n' || to_json(resource) || ' ', 2), E'\n', 1), '') END $$;
 
 -- The limit in milliseconds, or the session's own if that is stricter.
 CREATE OR REPLACE FUNCTION fenced.stricter(setting text, ms integer) RETURNS text
@@ -446,9 +446,9 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
-  head CONSTANT text := fenced.slot_head();
+  head CONSTANT text COLLATE "C" := fenced.slot_head();
   name text COLLATE "C";
-  slot text;
+  slot text COLLATE "C";
 BEGIN
   IF read_committed AND (current_setting('transaction_isolation') <> 'read committed'
       OR current_setting('transaction_read_only')::boolean) THEN
