@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { NAME_PATTERN } from '@fenced/client/protocol/path';
 import { codes } from '@fenced/client/protocol/problem-codes';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -300,9 +301,11 @@ describe('a request that fits the document is never called malformed', () => {
       readonly requestBody?: { readonly content: Record<string, { readonly schema: Schema }> };
     };
     const given = Object.fromEntries(parameters.map((one) => [one.name, fitting(one.schema)]));
-    // No pattern says that percent-encoded bytes are UTF-8, so the description does.
+    // No pattern says what percent-encoded bytes must be, so the description does: a name.
     if (given['Fencing-Resource'] !== undefined)
-      given['Fencing-Resource'] = fc.webSegment().filter((text) => /^[^.]+$/.test(text));
+      given['Fencing-Resource'] = fc
+        .webSegment()
+        .filter((text) => NAME_PATTERN.test(decodeURIComponent(text)));
     const body = requestBody?.content['application/json']?.schema;
     await fc.assert(
       fc.asyncProperty(
