@@ -153,6 +153,7 @@ test('another driver with prepared statements needs the token', async () => {
   closeAfterTest(() => sql.end());
   await expect(sql`UPDATE invoice SET total = ${1} WHERE id = ${1}`).rejects.toMatchObject({
     code: 'UF002',
+    message: expect.stringContaining("call fenced.present('invoice/1', token) before"),
   });
   await sql.begin(async (transaction) => {
     await transaction`SELECT fenced.present(${'invoice/1'}, ${'33'}::bigint)`;
