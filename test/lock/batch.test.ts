@@ -16,6 +16,7 @@ import { connect } from './harness/world.js';
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
 /** Calls in one tick: more than the 100 that one script carries, so there are several scripts. */
 const CALLS_MAX = 260;
+const TICKS_MAX = 3;
 /** Distance between the tokens of two resources. A repeated request raises a token by 1 only. */
 const TOKENS_APART = 1_000n;
 const TTL_APART_MS = 10_000;
@@ -48,7 +49,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
   const plan = fc.record({
     ticks: fc.array(fc.array(kinds, { minLength: 1, maxLength: CALLS_MAX }), {
       minLength: 1,
-      maxLength: 3,
+      maxLength: TICKS_MAX,
     }),
     broken: fc.constantFrom('record', 'queue'),
     disturbance: disturbances,
@@ -59,9 +60,11 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const keyPrefix = `{${randomUUID()}}:`;
     await using stack = new AsyncDisposableStack();
     const client = stack.adopt(connect(door.port), (one) => one.disconnect());
-    // Lets the node vote, under its only name.
-    const lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix, firstToken: 1n });
-    await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
+    // Lets the node vote, under its only name, and know leases as long as those below.
+    const nodes = [{ name: 'n', client: admin }];
+    const maxTtlMs = TICKS_MAX * CALLS_MAX * TTL_APART_MS;
+    const lock = new Redlock({ nodes, keyPrefix, firstToken: 1n, maxTtlMs });
+    await (await lock.acquire('warm-up', { ttlMs: maxTtlMs })).release();
     const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
     const node = new OneNode(client, keyPrefix, members);
     const calls = ticks.flatMap((tick, at) => tick.map((kind, place) => ({ kind, at, place })));

@@ -20,7 +20,7 @@ const SEEDS = Number(process.env.FENCED_SEEDS ?? 15);
 const FIREFOX_SEEDS = Math.min(SEEDS, 5);
 /** Number of worlds that one worker runs. */
 const BATCH = 100;
-const SIMULATOR_GZIP_MAX = 61_000;
+const SIMULATOR_GZIP_MAX = 63_000;
 const SCRUB_STEPS = 50;
 /** A script that moves the time control through a run, and counts the changes of the document. */
 const SCRUB = `new Promise((resolve) => {
