@@ -41,6 +41,9 @@ export interface NodeLease {
   readonly token: string | null;
 }
 
+/** The record of a taken lock: its end in milliseconds, its token, its origin and its owner. */
+const TAKEN = /^(\d{15})[ +](\d{16}).(.+)$/s;
+
 export async function leaseAt(
   { kind, keyPrefix }: LockAddress,
   node: Redis,
@@ -51,7 +54,7 @@ export async function leaseAt(
     return owner === null ? null : { owner, token: null };
   }
   const record = await node.hget(`${keyPrefix}node`, `${keyPrefix}queue:${resource}`);
-  const [ends, token = '', owner] = record?.split(/[ +]/) ?? [];
+  const [, ends, token = '', owner] = TAKEN.exec(record ?? '') ?? [];
   const [seconds = 0, microseconds = 0] = await node.time();
   const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
   if (owner === undefined || Number(ends) < nowMs) return null;
