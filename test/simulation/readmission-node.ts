@@ -76,6 +76,8 @@ interface Memory {
   max: bigint;
   floor: bigint;
   longestMs: number;
+  /** The limit of the leases; null before the first ADMIT. */
+  maxTtlMs: number | null;
   /** The record of the only resource: its last token, and its holder with the end of the lease. */
   token: bigint | null;
   owner: string | null;
@@ -84,7 +86,7 @@ interface Memory {
 
 const EMPTY: Memory = {
   ...{ incarnation: '', generation: 0, roster: [], voter: null, max: 0n, floor: 0n, longestMs: 0 },
-  ...{ token: null, owner: null, endsMs: 0 },
+  ...{ maxTtlMs: null, token: null, owner: null, endsMs: 0 },
 };
 
 const NOTHING: Roster = NAMES.map(() => ({ generation: 0, incarnation: '' }));
@@ -153,7 +155,7 @@ export class FastNode implements Process {
   #inspect(random: number): Answer {
     const memory = this.#memory;
     if (memory.incarnation === '') memory.incarnation = this.#newName(random);
-    const { incarnation, generation, roster, voter, max, longestMs } = memory;
+    const { incarnation, generation, roster, voter, max, longestMs, maxTtlMs } = memory;
     return {
       answer: 'inspected',
       history: this.history,
@@ -164,7 +166,7 @@ export class FastNode implements Process {
       max,
       longestMs,
       awaits: null,
-      maxTtlMs: null,
+      maxTtlMs,
     };
   }
 
@@ -220,6 +222,7 @@ export class FastNode implements Process {
     if (plan.floor > memory.max) memory.max = plan.floor;
     memory.floor = memory.max;
     memory.longestMs = Math.max(plan.longestMs, memory.longestMs);
+    memory.maxTtlMs = LEASE_MS;
     return { answer: 'admitted' };
   }
 

@@ -34,8 +34,8 @@ ${REDIS_USAGE}
                      for good. If this is wrong, two clients may hold one lock,
                      and the order of tokens depends on the nodes' clocks
   --unannounced      you confirm that no program that uses this lock runs.
-                     Without it, plan and apply refuse a next set that no program
-                     has announced. Programs announce it when they first lock
+                     Without it, plan and apply refuse a next set that no
+                     program has announced, which it does when it first locks
   --wait-ms N        apply gives up after this time (${WAIT_MS}); run it again
   --json             print one JSON document
 

@@ -37,8 +37,8 @@ export const probe: Command = {
 
 Writes objects of its own, and removes them. Leaves its verdict in the bucket as
 a certificate. A verdict that the server is unsafe counts for every process,
-until this command passes. Credentials and region come from the environment and the files of
-the AWS SDK.
+until this command passes. Credentials and region come from the environment and
+the files of the AWS SDK.
 
 Exit codes:
   0   the server is safe
