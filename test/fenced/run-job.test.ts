@@ -29,10 +29,11 @@ let folder = '';
 let lock: Redlock;
 let options: string[];
 let hasWaiter: Awaited<ReturnType<typeof startLock>>['hasWaiter'];
+let endOf: Awaited<ReturnType<typeof startLock>>['endOf'];
 
 beforeAll(async () => {
   folder = await startFolder(parts);
-  ({ lock, options, hasWaiter } = await startLock(parts));
+  ({ lock, options, hasWaiter, endOf } = await startLock(parts));
 });
 afterAll(() => parts.disposeAsync());
 
@@ -295,6 +296,9 @@ test.concurrent('the guard reads its order after the lease: the command is not s
   process.kill(guard, 'SIGSTOP');
   await held.release();
   await until(async () => !(await hasWaiter('late')));
+  // The run has the reply, and has sent its order, when it extends the lease.
+  const endMs = await endOf('late');
+  await until(async () => (await endOf('late')) > endMs);
   await run.process.pause();
   const { lease } = await next(lock, 'late');
   process.kill(guard, 'SIGCONT');

@@ -25,7 +25,12 @@ export async function startLock(parts: AsyncDisposableStack, hasMovableClock = f
   });
   const hasWaiter = async (resource: string): Promise<boolean> =>
     ((await nodes[0]?.client.zcard(`{fenced}:queue:${resource}`)) ?? 0) > 0;
-  return { redis, lock: new Redlock({ nodes }), options: optionsOf(redis), hasWaiter };
+  /** The end of the lease on one node, which each extension changes. */
+  const endOf = async (resource: string): Promise<number> =>
+    Number(
+      (await nodes[0]?.client.hget('{fenced}:node', `{fenced}:queue:${resource}`))?.slice(0, 15),
+    );
+  return { redis, lock: new Redlock({ nodes }), options: optionsOf(redis), hasWaiter, endOf };
 }
 
 function optionsOf({ nodes }: LocalRedisService): string[] {
